@@ -1,0 +1,62 @@
+# The developer's manual: `make` lists what there is. Every target creates what it needs; CI calls `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+WORKERS ?= 2
+DEMO ?= runs/demo
+
+BIN := .venv/bin
+VENV := .venv/.stamp
+# Each worker is one process: more threads than cores only make them wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help venv demo test check quick format docs bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+venv: $(VENV)  ## create or refresh .venv with the pinned versions of constraints.txt
+
+demo: $(VENV)  ## compare ESGD with its baselines on the digits, 3 seeds
+	$(BIN)/esgd compare digits --seeds 3 --out $(DEMO)
+	@echo "The report is in $(DEMO)/report.html"
+
+test: check  ## what CI runs: check, then every test, the slow ones included
+	$(PYTEST)
+
+check: $(VENV)  ## formatting, lint, types and the direction of imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+quick: $(VENV)  ## the tests without the slow ones
+	$(PYTEST) -m "not slow"
+
+format: $(VENV)  ## format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+docs: $(VENV)  ## execute the snippets of the README, the docs and the docstrings
+	$(PYTEST) tests/docs
+
+bench: $(VENV)  ## run every script of benchmarks/
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:  ## remove the environment, builds and caches; runs/ stays
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# torch goes first and on its own: it is by far the largest, and an unpinned one may bring gigabytes of CUDA libraries.
+$(VENV): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"esgd needs Python 3.11 or newer; $(PYTHON) is {sys.version.split()[0]}. Try: make PYTHON=python3.12")'
+	@echo "Filling .venv with the versions of constraints.txt; from nothing this takes a minute or two."
+	@[[ "$$($(BIN)/python -V 2>/dev/null)" == "$$($(PYTHON) -V)" ]] && $(BIN)/python -m pip --version &>/dev/null \
+		|| $(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	@touch $@

@@ -1,0 +1,27 @@
+"""Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
+
+from esgd import operators, schedules, species
+from esgd.algorithm import evolve
+from esgd.engines import Loop
+from esgd.generation import Generation, State
+from esgd.policies import Policy
+from esgd.population import Population
+from esgd.recipe import FineTuning, Recipe
+from esgd.tasks import Supervised
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "FineTuning",
+    "Generation",
+    "Loop",
+    "Policy",
+    "Population",
+    "Recipe",
+    "State",
+    "Supervised",
+    "evolve",
+    "operators",
+    "schedules",
+    "species",
+]

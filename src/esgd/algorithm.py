@@ -1,0 +1,64 @@
+"""Algorithm 1 of Cui, Zhang, Tüske and Picheny, "Evolutionary Stochastic Gradient Descent" (NeurIPS 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from esgd.beginning import begin, prepare
+from esgd.chronicle import Chronicle, candidates, pick, sgd_step
+from esgd.engines import choose
+from esgd.generation import Generation, State
+from esgd.population import Population
+from esgd.protocols import Engine, Task, Tick
+from esgd.recipe import Recipe
+
+
+def evolve(
+    task: Task,
+    recipe: Recipe | None = None,
+    *,
+    seed: int,
+    engine: str | Engine = "auto",
+    start: Population | State | None = None,
+    tick: Tick = lambda phase, done, total: None,
+) -> Iterator[Generation]:
+    """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
+
+    `start` is an initial population of your own, or the `state` of an earlier generation to go on from; then the result
+    is the same, bit for bit, as if there had been no stop.
+    """
+    recipe = recipe or Recipe()
+    rules = prepare(task, recipe, seed)
+    seeds = rules.seeds
+    with choose(engine, rules.genome.size).open(rules, tick) as workshop:
+        # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
+        # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
+        beginning = begin(workshop, rules, recipe, start)
+        state = beginning.state
+
+        # for k = 1 : K
+        for stage in recipe.stages(after=state.k):
+            chronicle = Chronicle(task=task, recipe=recipe, stage=stage, state=state, waiver=beginning.waiver)
+
+            # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule
+            policies = pick(stage, recipe, state, seeds)
+
+            # for s = 1 : K_s  SGD update of θ_j using π_j; if the fitness degrades, back off to the previous step
+            trained = workshop.train(state.population, policies, sgd_step(stage, recipe))
+            chronicle.trained(policies, trained)
+
+            # for v = 1 : K_v
+            for v in range(1, stage.evolution_steps + 1):
+                # Generate offspring population Ψ_λ
+                everyone, roles = candidates(trained, beginning.immigrants)
+                births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=seeds)
+
+                # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
+                scores = workshop.evaluate(everyone, births, elites=recipe.elite_count)
+                chosen = recipe.survive(everyone, roles, scores, seeds("rest", stage.k, v))
+                trained = trained.then(workshop.unite(everyone, births, scores, chosen))
+
+            # Ψ(k+1) ← Ψ(k)
+            generation = chronicle.conclude(trained.population, workshop.spent())
+            state = generation.state
+            yield generation

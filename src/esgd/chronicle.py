@@ -1,0 +1,108 @@
+"""The small print between the lines of Algorithm 1: what each step is given, and what is written down about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from esgd.generation import Generation, Note, State
+from esgd.guarantee import check
+from esgd.health import examine
+from esgd.ledger import Work
+from esgd.policies import Policy
+from esgd.population import Population
+from esgd.protocols import Draw, Role, Step, Task, Trained
+from esgd.randomness import Seeds
+from esgd.recipe import Recipe, Stage
+
+
+def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
+    """A policy for every individual, each from a draw of its own."""
+    past, stream = state.past(), seeds.at("policy")
+    return [
+        stage.species(
+            Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past)
+        )
+        for j, inherited in enumerate(state.population.policies)
+    ]
+
+
+def sgd_step(stage: Stage, recipe: Recipe) -> Step:
+    """The SGD step of a generation, as an engine sees it."""
+    return Step(
+        k=stage.k,
+        epochs=stage.sgd_epochs,
+        backoff=recipe.backoff,
+        before=stage.before,
+        total=recipe.total_epochs,
+        keep_ends=recipe.survival.wants_ends and stage.evolution_steps > 0,
+    )
+
+
+def candidates(trained: Trained, immigrants: Population) -> tuple[Population, list[Role]]:
+    """Whoever competes with the offspring: parents, immigrants, and the ends of backed-off walks where wanted."""
+    parents = [Role.MOVED if moved else Role.HELD for moved in trained.moved.tolist()]
+    roles = [*parents, *([Role.IMMIGRANT] * len(immigrants)), *([Role.END] * len(trained.ends))]
+    return trained.population.join(immigrants).join(trained.ends), roles
+
+
+@dataclass(kw_only=True, eq=False)
+class Chronicle:
+    """Takes down one generation."""
+
+    task: Task
+    recipe: Recipe
+    stage: Stage
+    state: State
+    waiver: str
+    begun: float = field(default_factory=perf_counter)
+    sgd: dict[str, Any] = field(default_factory=dict)
+
+    def trained(self, policies: Sequence[Policy], trained: Trained) -> None:
+        """What the SGD step did."""
+        before = self.state.population
+        self.sgd = {
+            "policies": tuple(policies),
+            "before": tuple(zip((birth.id for birth in before.births), before.fitness.tolist(), strict=True)),
+            "after": tuple(trained.population.fitness.tolist()),
+            "accepted": tuple(trained.moved.tolist()),
+            "backed_off": int(trained.refused.sum()),
+            "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(before),
+            "diverged": int(trained.diverged.sum()),
+        }
+
+    def conclude(self, population: Population, work: Work) -> Generation:
+        """Check the guarantee, look at the third split, and write the record."""
+        recipe, k, old, m = self.recipe, self.stage.k, self.state, self.recipe.elite_count
+        if not self.waiver:
+            check(old.population, population, m, k)
+        best = population.ranked[:1]
+        archive = best if float(best.fitness[0]) < float(old.archive.fitness[0]) else old.archive
+        generation = Generation(
+            k=k,
+            stage=self.stage.name,
+            population=population,
+            elites=m,
+            offspring_among_elites=_born_among(population, m, k),
+            guarantee="waived" if self.waiver else "held",
+            waiver=self.waiver,
+            test=self.task.test(archive.best.module()),
+            work=work,
+            seconds=perf_counter() - self.begun,
+            state=old,
+            **self.sgd,
+        )
+        line = generation.record()
+        notes = examine(line, old.history, recipe, self.task.steps({}))
+        if self.waiver and k == 1 and recipe.backoff.certain:
+            notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
+        line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
+        state = State(k, population, archive, (*old.history, line))
+        return replace(generation, notes=notes, state=state)
+
+
+def _born_among(population: Population, elites: int, k: int) -> float:
+    """The share of the m elites that were born in generation k (figure 2)."""
+    return sum(population.births[i].generation == k for i in population.order[:elites]) / elites

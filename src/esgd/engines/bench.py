@@ -1,0 +1,141 @@
+"""The bench: one network on one device, into which individuals are seated to be trained and scored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from esgd.errors import FitnessError
+from esgd.genome import Buffers, Row, persistent_buffers
+from esgd.population import Birth, Population
+from esgd.protocols import Batch, Rules
+
+ROUNDING = 1e-9
+"""Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A fitness, or the news that it exceeds the cut-off; with the samples that were and were not needed."""
+
+    fitness: float
+    complete: bool
+    samples: int
+    saved: int
+
+
+class Bench:
+    """A network whose trainable parameters are views of whichever row was seated last."""
+
+    def __init__(self, rules: Rules, device: torch.device) -> None:
+        self.rules = rules
+        self.device = device
+        module = rules.genome.module(*rules.genome.read(rules.genome.template))
+        # Module.to would move the shared frozen parameters away from everybody else: another device has its own base.
+        self.module = module if device.type == "cpu" else copy.deepcopy(module).to(device)
+        named = dict(self.module.named_parameters())
+        self.parameters = [named[name] for name in rules.genome.names]
+        self._normalised = _statistics_layers(self.module)
+        self._samples: int | None = None  # of the whole fitness, once it has been seen
+        self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
+
+    def seat(self, row: Row, buffers: Buffers) -> None:
+        """Make the network's parameters views of `row` (training changes it in place) and copy the buffers in."""
+        views = self.rules.genome.views(row.to(self.device))
+        for parameter, view in zip(self.parameters, views.values(), strict=True):
+            parameter.data = view
+            parameter.grad = None
+        with torch.no_grad():
+            for name, buffer in persistent_buffers(self.module).items():
+                buffer.copy_(buffers[name])
+
+    def row(self) -> Row:
+        """The seated parameters, on the CPU."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters]).cpu()
+
+    def buffers(self) -> dict[str, Tensor]:
+        """The seated individual's buffers (copies, on the CPU)."""
+        return {name: b.detach().cpu().clone() for name, b in persistent_buffers(self.module).items()}
+
+    def conceive(self, parents: Population, birth: Birth) -> tuple[Row, dict[str, Tensor]]:
+        """Build an offspring: recombination, then mutation (Eq. 12); buffers by their rule."""
+        rules, mates = self.rules, list(birth.mates)
+        row = rules.recombination(parents.rows[mates])
+        if birth.sigma:
+            row = rules.mutation(row, birth.sigma, rules.seeds("noise", birth.id), rules.genome)
+        return row, rules.buffers({name: stacked[mates] for name, stacked in parents.buffers.items()})
+
+    @torch.no_grad()
+    def calibrate(self) -> int:
+        """Re-estimate BatchNorm statistics on the task's fixed batches; returns the samples used.
+
+        The cumulative mean over the batches (momentum=None), only these layers in training mode, so that dropout stays
+        off. Parents and offspring alike, before every fitness.
+        """
+        if not self._normalised or not self.rules.buffers.samples:
+            return 0
+        self.module.eval()
+        momenta = [layer.momentum for layer in self._normalised]
+        for layer in self._normalised:
+            layer.reset_running_stats()
+            layer.momentum = None
+            layer.train()
+        samples = 0
+        for batch in self.rules.task.calibration(self.rules.buffers.samples):
+            self.rules.task.loss(self.module, self.to_device(batch))
+            samples += self.rules.task.size(batch)
+        for layer, momentum in zip(self._normalised, momenta, strict=True):
+            layer.momentum = momentum
+        return samples
+
+    @torch.no_grad()
+    def score(self, cutoff: float = inf) -> Score:
+        """The fitness of the seated individual: eval mode, fixed parts, float64 sums in one canonical order.
+
+        The parts are visited hardest first. Sums of losses that are never negative only grow, so once they exceed
+        `cutoff` the individual cannot be elite and the rest of the parts is saved: exactly, not probably.
+        """
+        task, calibrated = self.rules.task, self.calibrate()
+        self.module.eval()
+        sums, partial, samples, total = dict[int, float](), 0.0, 0, self._samples
+        may_stop = task.nonnegative and self.rules.early_abort and total is not None
+        for part, batch in task.parts(self._hardest if may_stop else None):
+            sums[part] = float(task.fitness(self.module, self.to_device(batch)))
+            partial += sums[part]
+            samples += task.size(batch)
+            if task.nonnegative and sums[part] < 0:
+                raise FitnessError(
+                    f"the loss of fitness part {part} is {sums[part]:.4g}, below 0, though the task says that it "
+                    f"never is. Early abort would be wrong. Build the task with nonnegative=False."
+                )
+            if total is not None and not isfinite(sums[part]):
+                return Score(inf, True, samples + calibrated, total - samples)
+            if may_stop and total is not None and partial / total > cutoff * (1 + ROUNDING):
+                return Score(inf, False, samples + calibrated, total - samples)
+        self._samples = samples
+        self._hardest = sorted(sums, key=lambda part: (-sums[part], part))
+        fitness = sum(sums[part] for part in sorted(sums)) / samples
+        return Score(fitness if isfinite(fitness) else inf, True, samples + calibrated, 0)
+
+    def to_device(self, batch: Batch) -> Batch:
+        """The batch with its tensors on this device."""
+        if isinstance(batch, Tensor):
+            return batch.to(self.device, non_blocking=True)
+        if isinstance(batch, tuple | list):
+            return type(batch)(self.to_device(item) for item in batch)
+        if isinstance(batch, dict):
+            return {name: self.to_device(item) for name, item in batch.items()}
+        return batch
+
+
+def _statistics_layers(module: nn.Module) -> list[_BatchNorm]:
+    """BatchNorm layers that keep statistics and that the network really puts into training mode."""
+    module.train()
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    return [layer for layer in layers if layer.training and layer.running_mean is not None]

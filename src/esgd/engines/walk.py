@@ -1,0 +1,164 @@
+"""One individual's SGD step in ordinary mutable PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from esgd.engines.bench import Bench
+from esgd.errors import RecipeError, TaskError
+from esgd.genome import Row
+from esgd.ledger import Work
+from esgd.policies import Policy, optimizer_class
+from esgd.population import OptimizerState, Population
+from esgd.protocols import Batch, Step
+from esgd.randomness import Seeds, global_randomness
+from esgd.schedules import Moment
+
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """A place on the walk, complete: going back to it and on gives what going on from it would have given."""
+
+    row: Row
+    buffers: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    fitness: float
+    moved: bool
+
+
+class SingleWalk:
+    """The walk of one individual (n = 1) on a bench; `row` is trained in place."""
+
+    def __init__(self, bench: Bench, start: Population, policy: Policy, step: Step, seeds: Seeds, row: Row) -> None:
+        self.bench, self.policy, self.step, self.seeds, self.row = bench, policy, step, seeds, row
+        self.work = Work()
+        self.moved = self.diverged = False
+        self.end: Mark | None = None
+        self._score = float(start.fitness[0])
+        self._epoch = 0
+        task = bench.rules.task
+        bench.seat(row, {name: stacked[0] for name, stacked in start.buffers.items()})
+        task.prepare(bench.module, policy.settings)
+        self.optimizer = build_optimizer(bench.parameters, policy, start.baggage[0])
+        self._rates = [group["lr"] for group in self.optimizer.param_groups]
+        self._steps = task.steps(policy.settings)
+
+    @property
+    def fitness(self) -> Float[Tensor, " n"]:
+        return torch.tensor([self._score], dtype=torch.float64)
+
+    @property
+    def rows(self) -> Float[Tensor, "n d"]:
+        return self.bench.row()[None]
+
+    def epoch(self) -> None:
+        """One epoch; global generators are lent this epoch's seed, so dropout is addressed too."""
+        rules, s = self.bench.rules, self._epoch
+        with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
+            self.bench.module.train()
+            for number, batch in enumerate(rules.task.batches(self.seeds.at("data", s), self.policy.settings)):
+                self._update(self.bench.to_device(batch), s + number / self._steps if self._steps else s)
+        self._epoch, self._score, self.moved = s + 1, nan, True
+
+    def _update(self, batch: Batch, epoch: float) -> None:
+        step, task, samples = self.step, self.bench.rules.task, self.bench.rules.task.size(batch)
+        moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * self.policy.schedule(moment)
+
+        def closure() -> float:
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = task.loss(self.bench.module, batch)
+            if loss.dim() or not loss.requires_grad:
+                raise TaskError(
+                    f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD "
+                    f"needs a scalar that depends on the network's parameters. Check that the loss uses the network's "
+                    "output."
+                )
+            loss.backward()
+            if self.policy.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.bench.parameters, self.policy.clip_norm)
+            self.work.sgd_forward += samples
+            self.work.sgd_backward += samples
+            return float(loss.detach()) if _looks_at_loss(self.optimizer) else 0.0
+
+        self.optimizer.step(closure)
+
+    def measure(self) -> Float[Tensor, " n"]:
+        with self.work.clock("fitness"):
+            score = self.bench.score()
+        self.work.fitness_sgd += score.samples
+        self.work.fitness_saved += score.saved
+        self._score = score.fitness
+        self.diverged |= score.fitness == torch.inf
+        if self.step.keep_ends:
+            self.end = self.mark()
+        return self.fitness
+
+    def mark(self) -> Mark:
+        state = copy.deepcopy(self.optimizer.state_dict())
+        return Mark(self.bench.row(), self.bench.buffers(), state, self._score, self.moved)
+
+    def restore(self, mark: Mark, where: Bool[Tensor, " n"]) -> None:
+        if where[0]:
+            self.bench.rules.genome.write(mark.row, mark.buffers, self.bench.module)
+            self.optimizer.load_state_dict(copy.deepcopy(mark.optimizer))
+            self._score, self.moved = mark.fitness, mark.moved
+
+    def place(self, rows: Float[Tensor, "n d"]) -> None:
+        self.bench.rules.genome.write(rows[0], self.bench.buffers(), self.bench.module)
+        self._score, self.moved = nan, True
+
+    def coin(self, number: int) -> Float[Tensor, " n"]:
+        return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)
+
+
+def packed(policy: Policy, state: Mapping[str, Any]) -> OptimizerState:
+    """An optimizer's state dict as baggage."""
+    tensors = {}
+    for index, values in state["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}/{name}"] = value.detach().cpu().clone()
+            elif value is not None:
+                raise RecipeError(
+                    f"the state {name!r} of optimizer {policy.optimizer!r} is a {type(value).__name__}, which cannot "
+                    f"be carried between generations; only tensors can. Use baggage=Fresh()."
+                )
+    return OptimizerState(policy.optimizer, tensors)
+
+
+def build_optimizer(
+    parameters: list[torch.nn.Parameter], policy: Policy, baggage: OptimizerState | None = None
+) -> torch.optim.Optimizer:
+    """The policy's optimizer, with what was drawn and nothing else; carried state never brings old hyper-parameters."""
+    cls = optimizer_class(policy.optimizer)
+    fused = {"fused": True} if cls in FUSED and not {"foreach", "fused", "differentiable"} & set(policy.hyper) else {}
+    try:
+        optimizer = cls(parameters, **policy.hyper, **fused)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise RecipeError(
+            f"{cls.__name__} refuses {dict(policy.hyper)}: {error}. The species draws keyword arguments of that class; "
+            f"correct its `hyper` ranges."
+        ) from error
+    if baggage is not None and baggage.optimizer == policy.optimizer:
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in baggage.tensors.items():
+            index, _, name = key.partition("/")
+            state.setdefault(int(index), {})[name] = tensor.clone()
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    return optimizer
+
+
+def _looks_at_loss(optimizer: torch.optim.Optimizer) -> bool:
+    return isinstance(optimizer, torch.optim.LBFGS)

@@ -1,0 +1,52 @@
+"""Errors a person can act on: what is wrong, with the value; why, in the paper's terms; what to do.
+
+    elites=120 exceeds population=100. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ population.
+    Use elites=0.6 for the paper's 60%.
+
+Everything here derives from `EsgdError`; `assert` is kept for our own invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class EsgdError(Exception):
+    """Root of every error this library raises on purpose."""
+
+
+class RecipeError(EsgdError, ValueError):
+    """An input of Algorithm 1 is out of range, misspelt or contradicts another."""
+
+
+class TaskError(EsgdError, ValueError):
+    """The network, the loss or the data cannot be trained as given."""
+
+
+class FitnessError(EsgdError, ArithmeticError):
+    """The fitness breaks a condition of Theorem 1, or is not finite for anybody."""
+
+
+class RunError(EsgdError, OSError):
+    """A run folder cannot be read, written or continued."""
+
+
+class MissingExtraError(EsgdError, ImportError):
+    """An optional package is needed; the message names the extra to install."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed. Install it with: pip install 'esgd[{extra}]'"
+        )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the nearest known word, or lists them all.
+
+    >>> did_you_mean("popluation", ["population", "offspring"])
+    "Did you mean 'population'?"
+    """
+    options = sorted(known)
+    close = get_close_matches(name, options, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(options)}."

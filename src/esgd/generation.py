@@ -1,0 +1,167 @@
+"""The record of one generation, and the state a run can go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from esgd.ledger import Work
+from esgd.policies import Policy
+from esgd.population import Individual, Population
+from esgd.protocols import Fared
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that the next generation depends on.
+
+    | field        | meaning                                                          |
+    |--------------|------------------------------------------------------------------|
+    | `k`          | generations done                                                 |
+    | `population` | Ψ^(k)                                                            |
+    | `archive`    | the fittest individual ever seen, as a population of one         |
+    | `history`    | the history lines of generations 1 … k                           |
+    """
+
+    k: int
+    population: Population
+    archive: Population
+    history: tuple[dict[str, Any], ...] = ()
+
+    def past(self) -> list[Fared]:
+        """How every policy has fared so far, for species that learn from it."""
+        return [
+            Fared(
+                k=line["k"],
+                policy=Policy.from_record({key: value for key, value in each.items() if key not in _OUTCOME}),
+                before=_number(each["before"]),
+                after=_number(each["after"]),
+                accepted=each["accepted"],
+            )
+            for line in self.history
+            for each in line["policies"]
+        ]
+
+
+_OUTCOME = ("id", "before", "after", "accepted")
+
+
+@dataclass(frozen=True)
+class Note:
+    """A health note: one sentence that says what it means and what to change."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Generation:
+    """What happened in generation k. It prints as one line; `record()` is its line in the history.
+
+    | field                    | meaning                                                                        |
+    |--------------------------|--------------------------------------------------------------------------------|
+    | `population`             | Ψ^(k), elites first                                                            |
+    | `elites`                 | m                                                                              |
+    | `policies`               | what was drawn for each individual of Ψ^(k−1)                                  |
+    | `before`                 | Ψ^(k−1), as the SGD step found it: ids and fitness                             |
+    | `offspring_among_elites` | share of the m elites that were born in this generation (figure 2)             |
+    | `guarantee`              | "held", or "waived" with the reason in `waiver`                                |
+    | `state`                  | what a run goes on from                                                        |
+    | `test`                   | metrics of the fittest on the split that selection never sees                  |
+    """
+
+    k: int
+    stage: str
+    population: Population
+    elites: int
+    policies: tuple[Policy, ...]
+    before: tuple[tuple[str, float], ...]
+    after: tuple[float, ...]
+    accepted: tuple[bool, ...]
+    backed_off: int
+    checked: int
+    diverged: int
+    offspring_among_elites: float
+    guarantee: str
+    waiver: str
+    work: Work
+    seconds: float
+    test: Mapping[str, float]
+    notes: tuple[Note, ...] = ()
+    state: State = field(repr=False)
+
+    @property
+    def best(self) -> Individual:
+        """θ_{1:μ}."""
+        return self.population.best
+
+    @property
+    def elite_mean(self) -> float:
+        """J_{m̄:μ} of this generation."""
+        return self.population.elite_mean(self.elites)
+
+    def __str__(self) -> str:
+        leader = self.best.policy
+        return (
+            f"k={self.k}  best {self.best.fitness:.4g}  elites {self.elite_mean:.4g}  "
+            f"offspring among elites {self.offspring_among_elites:.0%}  leader {leader or 'untrained'}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The generation as one JSON object; what is not finite becomes null."""
+        population, work = self.population, self.work
+        known = work.seconds_sgd + work.seconds_fitness + work.seconds_evolution
+        leader = self.best.policy
+        outcomes = zip(self.policies, self.before, self.after, self.accepted, strict=True)
+        return {
+            "k": self.k,
+            "stage": self.stage,
+            "best": finite(self.best.fitness),
+            "elite_mean": finite(self.elite_mean),
+            "mean": finite(float(population.fitness.mean())),
+            "fitness": [finite(f) for f in population.fitness.tolist()],
+            "elites": self.elites,
+            "offspring_among_elites": self.offspring_among_elites,
+            "backed_off": self.backed_off,
+            "checked": self.checked,
+            "diverged": self.diverged,
+            "founders": population.founders_alive,
+            "leader": leader.record() if leader else None,
+            "policies": [
+                {
+                    "id": id_,
+                    **policy.record(),
+                    "before": finite(before),
+                    "after": finite(after),
+                    "accepted": accepted,
+                }
+                for policy, (id_, before), after, accepted in outcomes
+            ],
+            "births": [birth.record() for birth in population.births],
+            "test": {name: finite(value) for name, value in self.test.items()},
+            "ledger": work.samples,
+            "seconds": {
+                "sgd": work.seconds_sgd,
+                "fitness": work.seconds_fitness,
+                "evolution": work.seconds_evolution,
+                "checkpoint": 0.0,
+                "other": max(0.0, self.seconds - known),
+            },
+            "guarantee": self.guarantee,
+            "waiver": self.waiver,
+            "notes": [{"kind": note.kind, "text": note.text} for note in self.notes],
+        }
+
+
+def finite(value: float) -> float | None:
+    """JSON has no inf and no NaN."""
+    return value if isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return float("inf") if value is None else value

@@ -1,0 +1,51 @@
+"""The guarantee: for a fixed, deterministic fitness and certain back-off, J of the m' best never rises, m' ≤ m.
+
+Theorem 1 and its corollary. What is checked is a little stronger and has no rounding in it: the i-th best fitness
+never rises, for every i ≤ m; means of such values cannot rise either.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from esgd.errors import FitnessError
+from esgd.population import Population
+from esgd.recipe import Recipe
+
+
+def why_waived(recipe: Recipe, first: float, second: float) -> str:
+    """Why the theorem does not apply to this run, or nothing. `first` and `second` score one individual twice."""
+    if first != second and not (first != first and second != second):
+        return (
+            f"the fitness is noisy: one individual scored {first:.9g} and then {second:.9g}. Theorem 1 compares stored "
+            f"values, so it needs a deterministic fitness. Is dropout or augmentation left on, does your fitness draw "
+            f"random numbers, or is a kernel non-deterministic?"
+        )
+    if not recipe.backoff.certain:
+        return f"back-off is not certain ({recipe.backoff}), so an individual may end its SGD step worse than it began."
+    return ""
+
+
+def check(before: Population, after: Population, elites: int, k: int) -> None:
+    """Stop the run if an elite rank got worse although every condition of the theorem holds."""
+    old, new = before.fitness.sort().values[:elites], after.fitness.sort().values[:elites]
+    worse = (new > old).nonzero().flatten()
+    if len(worse):
+        rank = int(worse[0])
+        raise FitnessError(
+            f"in generation {k} the fitness of rank {rank + 1} rose from {float(old[rank]):.9g} to "
+            f"{float(new[rank]):.9g}, which Theorem 1 rules out. Its conditions are a fixed fitness, back-off that "
+            f"never ends worse than it began, and m-elitist survival. A back-off or survival strategy of your own "
+            f"breaks the second or third; if you wrote one, check it with esgd.testing."
+        )
+
+
+def check_start(population: Population) -> None:
+    """Refuse a start in which nobody has a finite fitness."""
+    if not torch.isfinite(population.fitness).any():
+        raise FitnessError(
+            f"all {len(population)} individuals of the initial population have a fitness that is NaN or inf. "
+            f"Selection has nothing to compare. Look for NaN in the fitness data, a loss that overflows (inputs not "
+            f"scaled?), or a division by zero in a fitness of your own; scoring one freshly built network by hand "
+            "will show it."
+        )

@@ -1,0 +1,63 @@
+"""The ledger: samples through forward and backward, and seconds, by phase.
+
+Arms of a comparison that share "the same SGD epochs" may still differ in fitness passes; the ledger shows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from time import perf_counter
+
+
+@dataclass(slots=True)
+class Work:
+    """Samples and seconds spent; adds up with `+=`.
+
+    | field               | samples that went …                                                       |
+    |---------------------|---------------------------------------------------------------------------|
+    | `sgd_forward`       | forward in SGD                                                            |
+    | `sgd_backward`      | backward in SGD                                                           |
+    | `fitness_sgd`       | forward for the fitness in the SGD step, statistics included              |
+    | `fitness_evolution` | forward for the fitness in the evolution step                             |
+    | `fitness_saved`     | nowhere, because an evaluation was aborted early                          |
+    """
+
+    sgd_forward: int = 0
+    sgd_backward: int = 0
+    fitness_sgd: int = 0
+    fitness_evolution: int = 0
+    fitness_saved: int = 0
+    seconds_sgd: float = 0.0
+    seconds_fitness: float = 0.0
+    seconds_evolution: float = 0.0
+
+    def __iadd__(self, other: Work) -> Work:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+    @property
+    def samples(self) -> dict[str, int]:
+        """The ledger of a history line."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("seconds")}
+
+    @contextmanager
+    def clock(self, phase: str) -> Iterator[None]:
+        """Add the time of a block to `seconds_<phase>`."""
+        begun, name = perf_counter(), f"seconds_{phase}"
+        try:
+            yield
+        finally:
+            setattr(self, name, getattr(self, name) + perf_counter() - begun)
+
+
+def passes(ledger: dict[str, int]) -> float:
+    """Work as forward-equivalents: a forward counts 1, a backward 2.
+
+    >>> passes({"sgd_forward": 10, "sgd_backward": 10, "fitness_sgd": 5, "fitness_evolution": 0})
+    35.0
+    """
+    forward = ledger["sgd_forward"] + ledger["fitness_sgd"] + ledger["fitness_evolution"]
+    return forward + 2.0 * ledger["sgd_backward"]

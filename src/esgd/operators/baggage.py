@@ -1,0 +1,48 @@
+"""Baggage: which optimizer state an individual brings into its next SGD step.
+
+Algorithm 1 picks a new optimizer in every generation, so the paper's individuals travel light (`Fresh`). State
+is dropped whenever the optimizer's kind changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from esgd.population import OptimizerState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fresh:
+    """No state survives a generation: the paper's rule."""
+
+    @property
+    def keeps(self) -> bool:
+        return False
+
+    def inherit(self, mates: Sequence[OptimizerState | None]) -> OptimizerState | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """A survivor keeps its state; an offspring starts without."""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def inherit(self, mates: Sequence[OptimizerState | None]) -> OptimizerState | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedByMate:
+    """A survivor keeps its state; an offspring takes that of its fittest mate."""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def inherit(self, mates: Sequence[OptimizerState | None]) -> OptimizerState | None:
+        return mates[0]

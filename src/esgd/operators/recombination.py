@@ -1,0 +1,16 @@
+"""Recombination: what an offspring takes from its mates."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def intermediate(mates: Float[Tensor, "rho d"]) -> Float[Tensor, " d"]:
+    """Intermediate recombination, (1/ρ) Σ_j θ_j: the first term of Eq. 12.
+
+    >>> import torch
+    >>> intermediate(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    tensor([2., 4.])
+    """
+    return mates.mean(dim=0)

@@ -1,0 +1,148 @@
+"""The initial population: "created either by randomized initialization of the weights of networks or by
+perturbing some existing networks" (§3.3).
+
+Networks that were initialised independently average badly at first: their hidden units do not correspond, and
+offspring become useful only once one lineage has spread. A common start (`Perturbed`) makes recombination work
+from generation 1, at the price of diversity. Neither wins everywhere; `RandomStart` is the paper's speech setting
+and our default.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model
+from torch import Tensor, nn
+
+from esgd.errors import RecipeError
+from esgd.genome import Genome, build
+from esgd.operators.backoff import Never
+from esgd.policies import Policy
+from esgd.population import Population
+from esgd.protocols import Step, Task, Workshop
+from esgd.randomness import Seeds
+
+Network = str | Path | nn.Module | Mapping[str, Tensor]
+
+
+class Start(Protocol):
+    """Make the initial population Ψ^(0); `common` says whether its members share one origin."""
+
+    @property
+    def common(self) -> bool: ...
+
+    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomStart:
+    """μ independent initialisations, as `make_model` makes them."""
+
+    @property
+    def common(self) -> bool:
+        return False
+
+    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+        return founders(genome, [build(task.model, seeds.at(j)) for j in range(size)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perturbed:
+    """One network, and μ − 1 copies of it with N(0, σ²) added.
+
+    The network is a freshly initialised one, or `network`: a module, a state dict, or the path of a safetensors
+    file. With `epochs` it is first trained by `policy`: a common warm-up.
+    """
+
+    sigma: float = 0.01
+    network: Network | None = None
+    epochs: int = 0
+    policy: Policy = Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9, "nesterov": True})
+
+    def __post_init__(self) -> None:
+        if self.sigma < 0 or self.epochs < 0:
+            raise RecipeError(
+                f"sigma={self.sigma}, epochs={self.epochs}: neither can be negative. The initial population is one "
+                f"network trained for `epochs` epochs, plus noise of standard deviation `sigma`."
+            )
+
+    @property
+    def common(self) -> bool:
+        return True
+
+    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+        network = build(task.model, seeds.at(0)) if self.network is None else loaded(genome, self.network)
+        one = founders(genome, [network])
+        if self.epochs:
+            step = Step(k=0, epochs=self.epochs, backoff=Never(), total=self.epochs)
+            one = workshop.train(one, [self.policy], step).population
+        noise = [torch.randn(genome.size, generator=seeds("perturb", j), dtype=genome.dtype) for j in range(1, size)]
+        rows = torch.stack([one.rows[0], *(one.rows[0] + self.sigma * eps for eps in noise)])
+        buffers = {name: stacked.expand(size, *stacked.shape[1:]).clone() for name, stacked in one.buffers.items()}
+        return Population.founders(genome, rows, buffers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Networks that exist already: paths of safetensors files, modules or state dicts, at least μ of them."""
+
+    networks: tuple[Network, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "networks", tuple(self.networks))
+
+    @property
+    def common(self) -> bool:
+        return False
+
+    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+        if len(self.networks) < size:
+            raise RecipeError(
+                f"the start has {len(self.networks)} saved networks, but population={size}. Give as many as the "
+                f"population has, or use Perturbed(network=…) to make a population from one."
+            )
+        return founders(genome, [loaded(genome, network) for network in self.networks[:size]])
+
+
+def founders(genome: Genome, networks: list[nn.Module], step: int = 0) -> Population:
+    """A population that consists of these networks, which may be none; `step` keeps the ids of several such apart."""
+    read = [genome.read(network) for network in networks]
+    rows = torch.stack([row for row, _ in read]) if read else torch.empty(0, genome.size, dtype=genome.dtype)
+    like = genome.read(genome.template)[1]
+    stacked = {
+        name: torch.stack([buffers[name] for _, buffers in read]) if read else buffer.new_empty(0, *buffer.shape)
+        for name, buffer in like.items()
+    }
+    return Population.founders(genome, rows, stacked, step=step)
+
+
+def loaded(genome: Genome, network: Network) -> nn.Module:
+    """A network of this genome from a module, a state dict or a safetensors file.
+
+    Only its trainable parameters and buffers are used: frozen ones stay those of `make_model`, for everybody.
+    """
+    if isinstance(network, nn.Module):
+        return network
+    module = copy.deepcopy(genome.template)
+    try:
+        if isinstance(network, Mapping):
+            module.load_state_dict(dict(network))
+        else:
+            load_model(module, network)
+    except FileNotFoundError as error:
+        raise RecipeError(
+            f"there is no file {str(network)!r} to start from. A saved network is a safetensors file of the network's "
+            f"state dict, such as model.safetensors of a run folder. Correct the path."
+        ) from error
+    except (RuntimeError, SafetensorError) as error:
+        raise RecipeError(
+            f"the saved network {'' if isinstance(network, Mapping) else repr(str(network))} does not fit the task's "
+            f"network: {error}. All individuals share one architecture."
+        ) from error
+    return module

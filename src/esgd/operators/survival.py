@@ -1,0 +1,66 @@
+"""Survival: the m best of Ψ_{μ+λ}, then μ − m of the others (§3.3, item 4).
+
+The others are drawn at random *without looking at their fitness* and without replacement. That keeps diversity
+(the paper's §4.4), and it is what makes early abort exact: only the elites need an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from esgd.protocols import Role
+
+Rest = Callable[[Role], bool]
+
+
+def anyone(role: Role) -> bool:
+    """The paper: the rest comes from all candidates."""
+    return role is not Role.END
+
+
+def parents_only(role: Role) -> bool:
+    """The rest comes from the parents: more founding lineages stay alive."""
+    return role in (Role.MOVED, Role.HELD)
+
+
+def trajectories(role: Role) -> bool:
+    """The rest goes on where SGD left off, backed off or not, so a population cannot freeze; the elites hold
+    the guarantee."""
+    return role in (Role.MOVED, Role.END)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elitist:
+    """m-elitist survival with a random rest from the candidates that `rest` admits.
+
+    Ties go to the earlier candidate, and parents come before offspring. Where `rest` admits too few, the places
+    left over go to anyone.
+    """
+
+    rest: Rest = anyone
+
+    @property
+    def wants_ends(self) -> bool:
+        return self.rest(Role.END)
+
+    def __call__(
+        self,
+        fitness: Float[Tensor, " n"],
+        roles: Sequence[Role],
+        *,
+        size: int,
+        elites: int,
+        generator: torch.Generator,
+    ) -> list[int]:
+        order = fitness.argsort(stable=True).tolist()
+        chosen = order[:elites]
+        shuffled = torch.randperm(len(roles), generator=generator).tolist()
+        others = [i for i in shuffled if i not in set(chosen)]
+        admitted = [i for i in others if self.rest(roles[i])]
+        leftover = [i for i in others if not self.rest(roles[i])]
+        return chosen + (admitted + leftover)[: size - elites]

@@ -1,0 +1,174 @@
+"""The population Ψ_μ: rows, their fitness and where each individual came from. Values; nothing here mutates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from esgd.genome import Buffers, Genome
+from esgd.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """An offspring before it is built: who its mates are, how strongly it mutates, and its random address.
+
+    | field     | meaning                                                                          |
+    |-----------|----------------------------------------------------------------------------------|
+    | `id`      | "k.v.i": generation, evolution step, number; the address of its mutation noise   |
+    | `mates`   | indices into the parent population, the fittest first                            |
+    | `sigma`   | mutation strength σ_k, a standard deviation                                      |
+    | `parents` | the ids of the mates, for the family tree                                        |
+    | `founder` | the initial individual it descends from through its fittest mates                |
+    """
+
+    id: str
+    mates: tuple[int, ...] = ()
+    sigma: float = 0.0
+    parents: tuple[str, ...] = ()
+    founder: int = 0
+
+    @property
+    def generation(self) -> int:
+        """k of the generation it was born in; 0 for the initial population."""
+        return int(self.id.split(".")[0])
+
+    def record(self) -> dict[str, Any]:
+        """What the history keeps of it."""
+        return {"id": self.id, "parents": list(self.parents), "sigma": self.sigma, "founder": self.founder}
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerState:
+    """An optimizer's state as baggage of an individual: tensors by "parameter.name", and whose state it is."""
+
+    optimizer: str
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """μ individuals of one architecture.
+
+    | field      | shape      | meaning                                                              |
+    |------------|------------|----------------------------------------------------------------------|
+    | `rows`     | (n, d)     | trainable parameters                                                 |
+    | `buffers`  | (n, …) each | persistent buffers, stacked                                         |
+    | `fitness`  | (n,) f64   | lower is better; +inf for a diverged individual                      |
+    | `births`   | n          | where each came from                                                 |
+    | `policies` | n          | the last *accepted* policy of each, own or its fittest mate's        |
+    | `baggage`  | n          | optimizer state that travels along, if any                           |
+    """
+
+    genome: Genome
+    rows: Float[Tensor, "n d"]
+    buffers: Buffers
+    fitness: Float[Tensor, " n"]
+    births: tuple[Birth, ...]
+    policies: tuple[Policy | None, ...]
+    baggage: tuple[OptimizerState | None, ...]
+
+    @staticmethod
+    def founders(genome: Genome, rows: Float[Tensor, "n d"], buffers: Buffers, step: int = 0) -> Population:
+        """An initial population Ψ^(0); its fitness is not known yet (NaN)."""
+        n = len(rows)
+        births = tuple(Birth(f"0.{step}.{j}", founder=j if step == 0 else -1 - j) for j in range(n))
+        nothing = (None,) * n
+        unknown = torch.full((n,), torch.nan, dtype=torch.float64)
+        return Population(genome, rows, buffers, unknown, births, nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: int | slice | Sequence[int] | Tensor) -> Population:
+        chosen = torch.arange(len(self))[indices].reshape(-1)
+        pick = chosen.tolist()
+        return Population(
+            genome=self.genome,
+            rows=self.rows[chosen],
+            buffers={name: stacked[chosen] for name, stacked in self.buffers.items()},
+            fitness=self.fitness[chosen],
+            births=tuple(self.births[i] for i in pick),
+            policies=tuple(self.policies[i] for i in pick),
+            baggage=tuple(self.baggage[i] for i in pick),
+        )
+
+    def __repr__(self) -> str:
+        best = f", best {float(self.fitness.min()):.4g}" if len(self) else ""
+        return f"Population({len(self)} × {self.genome.size} parameters{best})"
+
+    def join(self, other: Population) -> Population:
+        """Ψ ∪ Ψ': the individuals of both, in this order."""
+        if not len(other):
+            return self
+        return replace(
+            self,
+            rows=torch.cat([self.rows, other.rows]),
+            buffers={name: torch.cat([stacked, other.buffers[name]]) for name, stacked in self.buffers.items()},
+            fitness=torch.cat([self.fitness, other.fitness]),
+            births=self.births + other.births,
+            policies=self.policies + other.policies,
+            baggage=self.baggage + other.baggage,
+        )
+
+    @property
+    def order(self) -> list[int]:
+        """Indices from the fittest to the least fit; the earlier one wins a tie (Eq. 8)."""
+        return torch.argsort(self.fitness, stable=True).tolist()
+
+    @property
+    def ranked(self) -> Population:
+        """The same individuals, fittest first."""
+        return self[self.order]
+
+    @property
+    def best(self) -> Individual:
+        """θ_{1:μ}, the fittest individual."""
+        return Individual(self, self.order[0])
+
+    def elite_mean(self, m: int) -> float:
+        """J_{m̄:μ}, the m-elitist average fitness (Definition 1, Eq. 9)."""
+        return float(self.fitness.sort().values[:m].mean())
+
+    @property
+    def founders_alive(self) -> int:
+        """How many individuals of Ψ^(0) still have descendants along the line of fittest mates."""
+        return len({birth.founder for birth in self.births})
+
+
+@dataclass(frozen=True, eq=False)
+class Individual:
+    """One member of a population."""
+
+    population: Population = field(repr=False)
+    index: int
+
+    @property
+    def fitness(self) -> float:
+        return float(self.population.fitness[self.index])
+
+    @property
+    def birth(self) -> Birth:
+        return self.population.births[self.index]
+
+    @property
+    def policy(self) -> Policy | None:
+        """The last policy whose update this individual, or the mate it descends from, accepted."""
+        return self.population.policies[self.index]
+
+    @property
+    def row(self) -> Float[Tensor, " d"]:
+        return self.population.rows[self.index]
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        return {name: stacked[self.index] for name, stacked in self.population.buffers.items()}
+
+    def module(self) -> nn.Module:
+        """An ordinary network with this individual's parameters, in eval mode."""
+        return self.population.genome.module(self.row, self.buffers)

@@ -1,0 +1,353 @@
+"""The plug points. Each is a `Protocol`: whatever has the right shape qualifies, most often a plain function.
+
+Four rooms implement them and never import one another: `tasks/`, `species/`, `operators/`, `engines/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from esgd.genome import Genome, Row
+from esgd.ledger import Work
+from esgd.policies import Policy
+from esgd.population import Birth, Population
+from esgd.randomness import Seeds
+
+Batch = Any
+Settings = Mapping[str, Any]
+
+
+class Task(Protocol):
+    """Data, loss and fitness. A task never sees an optimizer or a population.
+
+    The fitness is a sum over fixed `parts` divided by the number of samples in them, so that an engine can visit
+    the parts in any order and stop early. A fitness that cannot be divided has one part.
+    """
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether no part's sum can be below zero: then a partial sum only grows, and early abort is exact."""
+        ...
+
+    def model(self) -> nn.Module:
+        """Build a newly initialised network."""
+        ...
+
+    def prepare(self, module: nn.Module, settings: Settings) -> None:
+        """Apply `Policy.settings` to the network (dropout, …), or refuse an unknown one by name."""
+        ...
+
+    def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
+        """One epoch of training batches; all its randomness comes from `seeds`."""
+        ...
+
+    def steps(self, settings: Settings) -> int | None:
+        """How many batches an epoch has, if that can be known."""
+        ...
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The scalar to differentiate."""
+        ...
+
+    def parts(self, order: Sequence[int] | None = None) -> Iterable[tuple[int, Batch]]:
+        """The fixed parts of the fitness with their numbers, visited in `order` where that is possible."""
+        ...
+
+    def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The fitness *summed* over the samples of a part (lower is better); module in eval mode, no gradients."""
+        ...
+
+    def size(self, batch: Batch) -> int:
+        """How many samples a batch has."""
+        ...
+
+    def calibration(self, samples: int) -> Iterable[Batch]:
+        """The first `samples` training samples, the same each time: BatchNorm statistics are estimated on them."""
+        ...
+
+    def test(self, module: nn.Module) -> dict[str, float]:
+        """Metrics on a split that selection never sees; empty if there is none."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest says of the data: names, sizes, fingerprints."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fared:
+    """How one policy fared in one SGD step."""
+
+    k: int
+    policy: Policy
+    before: float
+    after: float
+    accepted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """What a species may look at when it draws a policy for individual j in generation k.
+
+    | field         | meaning                                                                                  |
+    |---------------|------------------------------------------------------------------------------------------|
+    | `k`, `j`      | generation from 1, individual from 0                                                     |
+    | `generations` | K                                                                                        |
+    | `seeds`       | the node of this draw; ask it with a name: `draw.seeds("momentum")`                      |
+    | `stream`      | the node above: `stream.at(k, j)` is the draw of another place                           |
+    | `inherited`   | the policy this individual last accepted, or its fittest mate did; None at the beginning |
+    | `past`        | how every policy has fared so far                                                        |
+
+    The paper's pools look at `k` and `seeds` only.
+    """
+
+    k: int
+    j: int
+    generations: int
+    stream: Seeds
+    address: tuple[int, int] | None = None
+    inherited: Policy | None = None
+    past: Sequence[Fared] = ()
+
+    @property
+    def seeds(self) -> Seeds:
+        return self.stream.at(*(self.address or (self.k, self.j)))
+
+    def as_in(self, k: int) -> Draw:
+        """The same individual and annealing, but the random numbers of generation k."""
+        return replace(self, address=(k, self.j))
+
+
+Species = Callable[[Draw], Policy]
+
+
+class Walk(Protocol):
+    """n individuals on their way through one SGD step; what a back-off strategy steers.
+
+    `Loop` walks one individual at a time (n = 1), a batched engine many; strategies are written for n.
+    """
+
+    @property
+    def fitness(self) -> Float[Tensor, " n"]:
+        """Fitness at the last measurement or restored mark; NaN since an epoch was trained."""
+        ...
+
+    @property
+    def rows(self) -> Float[Tensor, "n d"]:
+        """The current parameters; assign with `place`."""
+        ...
+
+    def epoch(self) -> None:
+        """One epoch of SGD."""
+        ...
+
+    def measure(self) -> Float[Tensor, " n"]:
+        """Evaluate the fitness where the walk stands; NaN and inf come back as +inf."""
+        ...
+
+    def mark(self) -> Any:
+        """Remember this place: weights, buffers, optimizer state and fitness."""
+        ...
+
+    def restore(self, mark: Any, where: Bool[Tensor, " n"]) -> None:
+        """Go back to a mark, for the individuals in `where`."""
+        ...
+
+    def place(self, rows: Float[Tensor, "n d"]) -> None:
+        """Go somewhere else altogether, such as the mean of past rows."""
+        ...
+
+    def coin(self, number: int) -> Float[Tensor, " n"]:
+        """A uniform number for each individual, from a stream of its own."""
+        ...
+
+
+class BackOff(Protocol):
+    """The SGD step of Algorithm 1 with its back-off: K_s epochs, and what is kept of them.
+
+    Returns how many updates were refused for each individual. `certain` says whether the walk can never end at a
+    worse fitness than it began with: a condition of Theorem 1. `checks` counts the comparisons in K_s epochs.
+    """
+
+    @property
+    def certain(self) -> bool: ...
+
+    def checks(self, epochs: int) -> int: ...
+
+    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]: ...
+
+
+class Mating(Protocol):
+    """Choose ρ distinct parents for one offspring; returns indices."""
+
+    def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]: ...
+
+
+Recombination = Callable[[Float[Tensor, "rho d"]], Row]
+
+
+class Mutation(Protocol):
+    """Perturb a row; `strength` says how strongly in generation k."""
+
+    def strength(self, k: int, generator: torch.Generator) -> float: ...
+
+    def __call__(self, row: Row, sigma: float, generator: torch.Generator, genome: Genome) -> Row: ...
+
+
+class BufferRule(Protocol):
+    """How buffers come about: inherited from the mates, and re-estimated on how many training samples (0: not)."""
+
+    @property
+    def samples(self) -> int: ...
+
+    def __call__(self, buffers: Mapping[str, Float[Tensor, "rho ..."]]) -> dict[str, Tensor]: ...
+
+
+class Role(StrEnum):
+    """What a candidate for survival is."""
+
+    MOVED = "moved"  # a parent whose SGD update was accepted
+    HELD = "held"  # a parent that backed off to where it began
+    END = "end"  # where the SGD step of a parent that backed off would have ended
+    IMMIGRANT = "immigrant"
+    OFFSPRING = "offspring"
+
+
+class Survival(Protocol):
+    """Choose the next population from all candidates; returns `size` indices, the elites first."""
+
+    @property
+    def wants_ends(self) -> bool:
+        """Whether the un-backed-off ends of the SGD step take part."""
+        ...
+
+    def __call__(
+        self,
+        fitness: Float[Tensor, " n"],
+        roles: Sequence[Role],
+        *,
+        size: int,
+        elites: int,
+        generator: torch.Generator,
+    ) -> list[int]: ...
+
+
+class Baggage(Protocol):
+    """Which optimizer state an individual brings into its next SGD step."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether any state is kept at all between generations."""
+        ...
+
+    def inherit(self, mates: Sequence[Any]) -> Any:
+        """The state of an offspring, from those of its mates, fittest first."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What an engine must know for a whole run; shipped to every worker once."""
+
+    task: Task
+    genome: Genome
+    seeds: Seeds
+    recombination: Recombination
+    mutation: Mutation
+    buffers: BufferRule
+    baggage: Baggage
+    early_abort: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One SGD step of a generation, as an engine sees it."""
+
+    k: int
+    epochs: int
+    backoff: BackOff
+    before: int = 0
+    total: int = 1
+    keep_ends: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trained:
+    """A population after its SGD step.
+
+    | field      | shape | meaning                                                                |
+    |------------|-------|------------------------------------------------------------------------|
+    | `moved`    | (n,)  | the individual is not where it began                                   |
+    | `refused`  | (n,)  | updates that were backed off                                           |
+    | `diverged` | (n,)  | a measured fitness was NaN or inf                                      |
+    | `ends`     |       | where those that did not move would have gone, if a strategy wants it  |
+    """
+
+    population: Population
+    moved: Bool[Tensor, " n"]
+    refused: Int[Tensor, " n"]
+    diverged: Bool[Tensor, " n"]
+    ends: Population
+
+    def then(self, population: Population) -> Trained:
+        """The same after an evolution step: whoever survived starts the next one from where it is."""
+        return replace(
+            self,
+            population=population,
+            moved=torch.ones(len(population), dtype=torch.bool),
+            ends=population[[]],
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scores:
+    """Fitness of births. Where `complete` is False the evaluation was aborted: not an elite, fitness +inf."""
+
+    fitness: Float[Tensor, " n"]
+    complete: Bool[Tensor, " n"]
+
+    @staticmethod
+    def unknown(n: int) -> Scores:
+        """The scores of n births that nobody has looked at yet."""
+        return Scores(
+            fitness=torch.full((n,), torch.inf, dtype=torch.float64),
+            complete=torch.zeros(n, dtype=torch.bool),
+        )
+
+
+class Workshop(Protocol):
+    """An engine at work on one run."""
+
+    def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
+        """Train every individual with its policy for one SGD step."""
+        ...
+
+    def evaluate(self, parents: Population, births: Sequence[Birth], elites: int | None = None) -> Scores:
+        """Build each birth, take its fitness, drop it. With `elites`, stop early on those that cannot be elite."""
+        ...
+
+    def unite(self, parents: Population, births: Sequence[Birth], scores: Scores, chosen: Sequence[int]) -> Population:
+        """The next population: indices below len(parents) are parents, the others are births, built again."""
+        ...
+
+    def spent(self) -> Work:
+        """Samples and seconds since this was last asked."""
+        ...
+
+
+Tick = Callable[[str, int, int], None]
+"""Progress: a phase, how many individuals are done, and of how many."""
+
+
+class Engine(Protocol):
+    """Where the work is done: a value that opens a `Workshop` for a run and closes it after."""
+
+    def open(self, rules: Rules, tick: Tick) -> AbstractContextManager[Workshop]: ...

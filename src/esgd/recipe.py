@@ -1,0 +1,264 @@
+"""The inputs of Algorithm 1 as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Generator
+
+from esgd.errors import RecipeError, did_you_mean
+from esgd.operators import (
+    Elitist,
+    Fresh,
+    Gaussian,
+    PerGeneration,
+    RandomStart,
+    Reestimated,
+    Roulette,
+    breed,
+    intermediate,
+)
+from esgd.operators.start import Network, Start
+from esgd.policies import Policy
+from esgd.population import Birth, Population
+from esgd.protocols import (
+    BackOff,
+    Baggage,
+    BufferRule,
+    Mating,
+    Mutation,
+    Recombination,
+    Role,
+    Scores,
+    Species,
+    Survival,
+)
+from esgd.randomness import Seeds
+from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
+from esgd.spelling import decode, encode
+
+OFFSPRING_PER_PARENT = 4  # BN50, SWB300 and Penn Treebank: λ = 400 for μ = 100
+PAPER_ELITES = 0.6  # §4: "the m-elitist strategy is applied to 60% of the parent population"
+MatesLike = int | frozenset[int] | Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """The speech recipes' last stage: "a 5-epoch fine-tuning is applied to each individual with a small learning
+    rate" (§4.1). Plain SGD with `lr`, or any `species`; back-off stays on, nobody is bred, the fittest is taken."""
+
+    lr: float
+    epochs: int = 5
+    species: Species | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or not self.lr >= 0:
+            raise RecipeError(
+                f"epochs={self.epochs}, lr={self.lr}: fine-tuning needs at least one epoch and a learning rate ≥ 0. "
+                f"Use fine_tuning=None for none."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What one generation does."""
+
+    k: int
+    species: Species
+    sgd_epochs: int
+    evolution_steps: int
+    before: int
+    name: str = "evolution"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything Algorithm 1 asks for, with defaults that suit a newcomer's network.
+
+    | name              | symbol | meaning                                                            | default           |
+    |-------------------|--------|--------------------------------------------------------------------|-------------------|
+    | `population`      | μ      | parents                                                            | 16                |
+    | `offspring`       | λ      | offspring in each evolution step                                   | 4 μ               |
+    | `mates`           | ρ      | parents of an offspring: a number, a set such as {1, 2}, or weights | 2                |
+    | `elites`          | m      | the best that always survive: a count, or a fraction of μ          | 0.6               |
+    | `generations`     | K      |                                                                    | 10                |
+    | `sgd_epochs`      | K_s    | epochs of an SGD step                                              | 3                 |
+    | `evolution_steps` | K_v    | 0 is the paper's ablation                                          | 1                 |
+    | `species`         | π      | what optimizers are drawn from                                     | SGD and ADAM pool |
+    | `backoff`         |        | what is kept of an SGD step                                        | per generation    |
+
+    The rest are the operators, each a small value; see `esgd.operators`. The paper's own tables are not here: they are
+    recipes of their own.
+
+    >>> Recipe(population=10).elite_count
+    6
+    """
+
+    population: int = 16
+    offspring: int | None = None
+    mates: MatesLike = 2
+    elites: int | float = PAPER_ELITES
+    generations: int = 10
+    sgd_epochs: int = 3
+    evolution_steps: int = 1
+    species: Species = Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2))))
+    backoff: BackOff = PerGeneration()
+    mating: Mating = Roulette()
+    recombination: Recombination = intermediate
+    mutation: Mutation = Gaussian()
+    survival: Survival = Elitist()
+    start: Start = RandomStart()
+    immigrants: tuple[Network, ...] = ()
+    fine_tuning: FineTuning | None = None
+    buffers: BufferRule = Reestimated()
+    baggage: Baggage = Fresh()
+    early_abort: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.mates, set | list | tuple):
+            object.__setattr__(self, "mates", frozenset(self.mates))
+        if isinstance(self.mates, Mapping):
+            object.__setattr__(self, "mates", {int(rho): float(weight) for rho, weight in self.mates.items()})
+        object.__setattr__(self, "immigrants", tuple(self.immigrants))
+        _check(self)
+
+    @property
+    def elite_count(self) -> int:
+        """m, the number of elites."""
+        if isinstance(self.elites, int):
+            return self.elites
+        return max(1, round(self.elites * self.population))
+
+    @property
+    def offspring_count(self) -> int:
+        """λ, the number of offspring in each evolution step."""
+        return OFFSPRING_PER_PARENT * self.population if self.offspring is None else self.offspring
+
+    @property
+    def mate_weights(self) -> dict[int, float]:
+        """How often an offspring has how many mates."""
+        if isinstance(self.mates, Mapping):
+            return dict(self.mates)
+        counts = (self.mates,) if isinstance(self.mates, int) else sorted(self.mates)
+        return {rho: 1.0 / len(counts) for rho in counts}
+
+    @property
+    def total_epochs(self) -> int:
+        """SGD epochs of every individual over the whole run."""
+        return self.generations * self.sgd_epochs + (self.fine_tuning.epochs if self.fine_tuning else 0)
+
+    def stages(self, after: int = 0) -> Iterator[Stage]:
+        """The generations that follow generation `after`: K of them, and the fine-tuning if there is one."""
+        for k in range(after + 1, self.generations + 1):
+            before = (k - 1) * self.sgd_epochs
+            yield Stage(
+                k=k,
+                species=self.species,
+                sgd_epochs=self.sgd_epochs,
+                evolution_steps=self.evolution_steps if self.offspring_count or self.immigrants else 0,
+                before=before,
+            )
+        if self.fine_tuning is not None and after <= self.generations:
+            tuning = self.fine_tuning
+            yield Stage(
+                k=self.generations + 1,
+                species=tuning.species or Fixed(policy=Policy(optimizer="sgd", hyper={"lr": tuning.lr})),
+                sgd_epochs=tuning.epochs,
+                evolution_steps=0,
+                before=self.generations * self.sgd_epochs,
+                name="fine-tuning",
+            )
+
+    def breed(self, everyone: Population, roles: Sequence[Role], *, k: int, v: int, seeds: Seeds) -> list[Birth]:
+        """λ births; whoever is not the end of a backed-off walk may be a mate."""
+        n = sum(role is not Role.END for role in roles)
+        return breed(
+            everyone.births[:n],
+            everyone.fitness[:n],
+            k=k,
+            v=v,
+            offspring=self.offspring_count,
+            mates=self.mate_weights,
+            mating=self.mating,
+            mutation=self.mutation,
+            seeds=seeds.at("breed"),
+        )
+
+    def survive(self, everyone: Population, roles: Sequence[Role], scores: Scores, generator: Generator) -> list[int]:
+        """Indices of the m elites and the μ − m others, among everyone and then the scored births."""
+        return self.survival(
+            torch.cat([everyone.fitness, scores.fitness]),
+            [*roles, *(Role.OFFSPRING for _ in scores.fitness)],
+            size=self.population,
+            elites=self.elite_count,
+            generator=generator,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain tables for TOML and JSON, resolved: every input of Algorithm 1, also those left at their default."""
+        table = {each.name: encode(getattr(self, each.name)) for each in fields(self)}
+        return {name: value for name, value in table.items() if value is not None} | {"offspring": self.offspring_count}
+
+    @staticmethod
+    def from_dict(table: Mapping[str, Any]) -> Recipe:
+        """The inverse of `to_dict`; an unknown key gets a suggestion."""
+        known = [each.name for each in fields(Recipe)]
+        for name in table:
+            if name not in known:
+                raise RecipeError(f"{name!r} is not an input of a recipe. {did_you_mean(name, known)}")
+        return Recipe(**{name: decode(value) for name, value in table.items()})
+
+
+def _check(recipe: Recipe) -> None:
+    """Refuse what Algorithm 1 cannot run with: the value, the reason, what to use instead."""
+    for name, least, meaning in (
+        ("population", 1, "μ networks are trained"),
+        ("generations", 1, "the SGD and evolution steps alternate K times"),
+        ("sgd_epochs", 0, "an SGD step has K_s epochs"),
+        ("evolution_steps", 0, "a generation has K_v evolution steps; 0 is the ablation"),
+    ):
+        _check_count(name, getattr(recipe, name), least, meaning)
+    if recipe.offspring is not None:
+        _check_count("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
+    if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring_count == 0):
+        raise RecipeError(
+            "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "
+            "both. Use sgd_epochs ≥ 1, or evolution_steps ≥ 1 and offspring ≥ 1."
+        )
+    _check_elites(recipe)
+    for rho, weight in recipe.mate_weights.items() or {0: 1.0}.items():
+        if isinstance(rho, bool) or not isinstance(rho, int) or not 1 <= rho <= recipe.population or weight < 0:
+            raise RecipeError(
+                f"mates={_plain(recipe.mates)} does not fit population={recipe.population}. An offspring has ρ "
+                f"distinct parents, so 1 ≤ mates ≤ population. Use mates=2 as the paper does, or a set such as "
+                f"{{1, 2}}."
+            )
+
+
+def _check_count(name: str, value: object, least: int, meaning: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise RecipeError(f"{name}={value!r} is not a whole number ≥ {least}. In Algorithm 1 {meaning}.")
+
+
+def _check_elites(recipe: Recipe) -> None:
+    m, mu = recipe.elites, recipe.population
+    advice = "Use elites=0.6 for the paper's 60%."
+    if isinstance(m, bool) or not isinstance(m, int | float):
+        raise RecipeError(f"elites={m!r} is neither a count nor a fraction of the population. {advice}")
+    if isinstance(m, int) and m > mu:
+        raise RecipeError(
+            f"elites={m} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ population. "
+            f"{advice}"
+        )
+    if (isinstance(m, int) and m < 1) or (isinstance(m, float) and not 0 < m <= 1):
+        raise RecipeError(
+            f"elites={m} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ μ: a "
+            f"count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
+        )
+
+
+def _plain(mates: MatesLike) -> object:
+    return set(mates) if isinstance(mates, frozenset) else mates

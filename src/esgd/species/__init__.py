@@ -1,0 +1,20 @@
+"""Species: distributions over optimizers, their hyper-parameters and a learning schedule."""
+
+from esgd.species.distributions import Choice, Integers, LogUniform, Uniform
+from esgd.species.inherit import Inherited
+from esgd.species.mixture import Fixed, Mixture, Once
+from esgd.species.pools import Adam, Optimizer, Sgd
+
+__all__ = [
+    "Adam",
+    "Choice",
+    "Fixed",
+    "Inherited",
+    "Integers",
+    "LogUniform",
+    "Mixture",
+    "Once",
+    "Optimizer",
+    "Sgd",
+    "Uniform",
+]

@@ -1,0 +1,50 @@
+"""Species made of other species or of one policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from esgd.policies import Policy
+from esgd.protocols import Draw, Species
+from esgd.species.distributions import check_weights, pick
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """One of several species, with equal or given weights: competing optimizers in one population."""
+
+    species: tuple[Species, ...]
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "species", tuple(self.species))
+        check_weights(self.species, self.weights)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", tuple(self.weights))
+
+    def __call__(self, request: Draw) -> Policy:
+        return self.species[pick(len(self.species), self.weights, request.seeds("species"))](request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once:
+    """Drawn in generation 1 and kept, annealed as its species anneals: the population baseline's "randomly decided
+    at the beginning and then fixed for the rest of the training" (§4)."""
+
+    species: Species
+
+    def __call__(self, request: Draw) -> Policy:
+        return self.species(request.as_in(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """The same policy for everyone and always; with `gamma`, its learning rate times γ^k."""
+
+    policy: Policy
+    gamma: float = 1.0
+
+    def __call__(self, request: Draw) -> Policy:
+        annealing = self.gamma**request.k
+        hyper = {**self.policy.hyper, "lr": self.policy.hyper["lr"] * annealing}
+        return replace(self.policy, hyper=hyper, annealing=annealing)

@@ -1,0 +1,170 @@
+"""How our values are spelt in TOML and JSON, and read back.
+
+A frozen dataclass becomes a table that names its class: one of ours by its short name, `kind = "sgd"`, any other
+as `kind = "package.module:Class"`. There is no registry: a short name is looked up among the public names of our
+rooms, so a new strategy needs nothing but to be exported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esgd.errors import RecipeError, did_you_mean
+
+_ROOMS = ("esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
+
+
+def encode(value: Any) -> Any:
+    """A value of ours as plain tables, lists and scalars; fields left at their default are left out.
+
+    >>> from esgd.schedules import Steps
+    >>> encode(Steps(after=(80, 121)))
+    {'kind': 'steps', 'after': [80, 121]}
+    """
+    if isinstance(value, FunctionType):
+        return {"kind": _full_name(value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": kind_of(type(value)), **fields_of(value)}
+    if isinstance(value, nn.Module):
+        return f"network in memory, sha256 {digest(value.state_dict())}"
+    if isinstance(value, Mapping) and any(isinstance(item, Tensor) for item in value.values()):
+        return f"network in memory, sha256 {digest(value)}"
+    if isinstance(value, Mapping):
+        return {str(name): encode(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [encode(item) for item in sorted(value)]
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise RecipeError(
+        f"{value!r} of type {type(value).__name__} cannot be written to TOML or JSON. Strategies are frozen "
+        f"dataclasses or importable functions with fields that are numbers, strings, lists or other strategies."
+    )
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of named tensors."""
+    hashed = sha256()
+    for name, tensor in sorted(tensors.items()):
+        hashed.update(name.encode())
+        hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults, encoded."""
+    table = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if field.init and item is not None and not _same(item, default):
+            table[field.name] = encode(item)
+    return table
+
+
+def decode(spelt: Any) -> Any:
+    """The inverse of `encode`: tables with a `kind` become objects (or the function it names), lists tuples.
+
+    >>> decode({"kind": "steps", "after": [80, 121]})
+    Steps(after=(80, 121), factor=0.1)
+    """
+    if isinstance(spelt, Mapping):
+        inner = {name: decode(item) for name, item in spelt.items() if name != "kind"}
+        return construct(named(spelt["kind"]), inner) if "kind" in spelt else inner
+    if isinstance(spelt, list | tuple):
+        return tuple(decode(item) for item in spelt)
+    return spelt
+
+
+def construct(thing: Any, arguments: Mapping[str, Any]) -> Any:
+    """`thing(**arguments)` for a class, where an unknown name gets a suggestion; a function stands for itself."""
+    if isinstance(thing, FunctionType) and not arguments:
+        return thing
+    if is_dataclass(thing):
+        known = [field.name for field in fields(thing) if field.init]
+        for name in arguments:
+            if name not in known:
+                raise RecipeError(
+                    f"{name!r} is not a field of {_label(thing)!r}. {did_you_mean(name, known)} "
+                    f"Remove the key or correct it."
+                )
+    try:
+        return thing(**arguments)
+    except TypeError as error:
+        raise RecipeError(f"{_label(thing)!r} cannot be made from {dict(arguments)}: {error}.") from error
+
+
+def kind_of(cls: type) -> str:
+    """The name a class goes by in TOML."""
+    short = _short(cls.__name__)
+    return short if _short_names().get(short) is cls else _full_name(cls)
+
+
+def named(kind: str) -> Any:
+    """The class (or function) that goes by `kind`."""
+    known = _short_names()
+    if ":" in str(kind):
+        return imported(kind)
+    if kind not in known:
+        raise RecipeError(
+            f"kind={kind!r} is not one of ours. {did_you_mean(str(kind), known)} "
+            f"For one of your own write kind = 'package.module:Class'."
+        )
+    return known[kind]
+
+
+def imported(name: str) -> Any:
+    """What `package.module:thing` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(
+            f"{name!r} cannot be imported: {error}. Names of your own are 'package.module:thing', and Python must "
+            f"find the package: run from its folder, install it, or set PYTHONPATH."
+        ) from error
+    return found
+
+
+@cache
+def _short_names() -> dict[str, type]:
+    rooms = [import_module(room) for room in _ROOMS]
+    public = [getattr(room, name) for room in rooms for name in getattr(room, "__all__", vars(room))]
+    return {_short(cls.__name__): cls for cls in public if isinstance(cls, type) and is_dataclass(cls)}
+
+
+def _full_name(thing: Any) -> str:
+    if "<" in thing.__qualname__:
+        raise RecipeError(
+            f"{thing.__qualname__} has no importable name, so it cannot be written to TOML or JSON. Define it at the "
+            f"top level of a module."
+        )
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _label(thing: Any) -> str:
+    return kind_of(thing) if isinstance(thing, type) else repr(thing)
+
+
+def _short(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,235 @@
+"""Supervised learning: a network, a loss, and three splits. What most people bring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from math import ceil
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from esgd.errors import TaskError, did_you_mean
+from esgd.protocols import Batch, Settings
+from esgd.randomness import Seeds
+from esgd.tasks.sources import Source, source
+
+Loss = Callable[[Any, Any], Tensor]
+
+NEVER_NEGATIVE = {
+    *(F.cross_entropy, F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss),
+    *(
+        F.binary_cross_entropy,
+        F.binary_cross_entropy_with_logits,
+        F.multi_margin_loss,
+        F.multilabel_margin_loss,
+    ),
+    *(nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss),
+    *(nn.BCELoss, nn.BCEWithLogitsLoss, nn.MultiMarginLoss, nn.MultiLabelMarginLoss),
+}
+
+
+class Supervised:
+    """Minimise `loss(network(x), y)`: the empirical risk of Eq. 3.
+
+    | argument      | meaning                                                                                        |
+    |---------------|------------------------------------------------------------------------------------------------|
+    | `make_model`  | builds a new network; called once per individual, so each has its own initialisation           |
+    | `loss`        | of (output, target): a mean over the batch, or one value per sample                            |
+    | `train`       | what SGD sees: (x, y) tensors, a map-style `Dataset`, or a function that returns batches       |
+    | `fitness`     | what selection sees, in the same forms; or your own fitness: a function of the network that    |
+    |               | returns a number to minimise                                                                   |
+    | `test`        | what nobody sees until the end, in the same forms; `metrics` are taken on it                   |
+    | `batch_size`  | of SGD; a policy's setting `batch_size` replaces it                                            |
+    | `metrics`     | name → function of (output, target), averaged over the test split                              |
+    | `workers`     | DataLoader processes, for datasets                                                             |
+    | `calibration` | data for BatchNorm statistics if not the beginning of `train`, e.g. without augmentation       |
+    | `nonnegative` | whether the loss is never below 0: then losing offspring are dropped early. Known for torch's  |
+    |               | own losses, off for others unless you say so                                                   |
+
+    A batch is (*inputs, target), and the network is called as network(*inputs). Settings a policy may draw: `batch_size`,
+    and `dropout`, the probability of every `nn.Dropout` layer.
+
+    >>> x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
+    >>> task = Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
+    >>> task.steps({})
+    1
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], nn.Module],
+        loss: Loss,
+        *,
+        train: Any,
+        fitness: Any,
+        test: Any = None,
+        batch_size: int = 32,
+        metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+        workers: int = 0,
+        calibration: Any = None,
+        nonnegative: bool | None = None,
+    ) -> None:
+        _check_arguments(make_model, loss, batch_size)
+        own = _is_own_fitness(fitness)
+        self.model: Callable[[], nn.Module] = make_model
+        self.batch_size = batch_size
+        self.metrics = dict(metrics or {})
+        self.nonnegative = not own and (_never_negative(loss) if nonnegative is None else nonnegative)
+        self._loss = loss
+        self._train = source("train", train, workers)
+        self._fitness: Source | None = None if own else source("fitness", fitness, workers)
+        self._own: Callable[[nn.Module], Any] | None = fitness if own else None
+        self._test = None if test is None else source("test", test, workers)
+        self._calibration = self._train if calibration is None else source("calibration", calibration, workers)
+
+    def __repr__(self) -> str:
+        splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
+        sizes = ", ".join(f"{name} {split.samples or 'stream'}" for name, split in splits.items() if split)
+        return f"Supervised({sizes}, batch_size={self.batch_size})"
+
+    # Training
+
+    def prepare(self, module: nn.Module, settings: Settings) -> None:
+        known = ("batch_size", "dropout")
+        for name in settings:
+            if name not in known:
+                raise TaskError(
+                    f"the setting {name!r} means nothing to Supervised. {did_you_mean(name, known)} Optimizer "
+                    f"keywords such as weight_decay go into the species' `hyper`; for settings of your own write a "
+                    "task."
+                )
+        for layer in module.modules():
+            if isinstance(layer, nn.modules.dropout._DropoutNd):
+                # The engine's own copy of the network serves many policies: remember what make_model chose.
+                default = layer.__dict__.setdefault("p_of_make_model", layer.p)
+                layer.p = settings.get("dropout", default)
+
+    def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
+        return self._train.epoch(seeds, self._batch_size(settings))
+
+    def steps(self, settings: Settings) -> int | None:
+        samples = self._train.samples
+        return None if samples is None else ceil(samples / self._batch_size(settings))
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return self._values(module(*batch[:-1]), batch).mean()
+
+    # Fitness
+
+    def parts(self, order: Sequence[int] | None = None) -> Iterable[tuple[int, Batch]]:
+        if self._fitness is None:
+            return [(0, None)]
+        return self._fitness.parts(_part_size(self._fitness), order)
+
+    def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
+        if self._own is not None:
+            return torch.as_tensor(self._own(module), dtype=torch.float64)
+        values = self._values(module(*batch[:-1]), batch).double()
+        return values * self.size(batch) if values.dim() == 0 else values.sum()
+
+    def size(self, batch: Batch) -> int:
+        return 1 if batch is None else len(batch[-1])
+
+    def calibration(self, samples: int) -> Iterator[Batch]:
+        seen = 0
+        for _, batch in self._calibration.parts(_part_size(self._calibration)):
+            yield batch
+            seen += self.size(batch)
+            if seen >= samples:
+                return
+
+    # The third split
+
+    @torch.no_grad()
+    def test(self, module: nn.Module) -> dict[str, float]:
+        if self._test is None:
+            return {}
+        module.eval()
+        device = next(module.parameters()).device
+        totals, samples = dict.fromkeys(("loss", *self.metrics), 0.0), 0
+        for _, batch in self._test.parts(_part_size(self._test)):
+            batch = tuple(item.to(device) for item in batch)
+            output, n = module(*batch[:-1]), self.size(batch)
+            totals["loss"] += float(self._values(output, batch).double().mean()) * n
+            for name, metric in self.metrics.items():
+                totals[name] += float(metric(output, batch[-1])) * n
+            samples += n
+        return {name: total / samples for name, total in totals.items()}
+
+    def describe(self) -> dict[str, Any]:
+        splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
+        described = {name: split.describe() for name, split in splits.items() if split is not None}
+        if self._own is not None:
+            described["fitness"] = {"kind": getattr(self._own, "__qualname__", type(self._own).__name__)}
+        return {"batch_size": self.batch_size, **described}
+
+    def _batch_size(self, settings: Settings) -> int:
+        return int(settings.get("batch_size", self.batch_size))
+
+    def _values(self, output: Any, batch: Batch) -> Tensor:
+        """The loss as a scalar mean, or one value per sample."""
+        value = self._loss(output, batch[-1])
+        n = self.size(batch)
+        if not isinstance(value, Tensor):
+            raise TaskError(
+                f"the loss returned {type(value).__name__} {value!r}. It must return a torch tensor that gradients can "
+                f"flow through: a scalar mean, or one value per sample."
+            )
+        if value.dim() == 0:
+            return value
+        if len(value) == n:
+            return value.reshape(n, -1).mean(dim=1)
+        raise TaskError(
+            f"the loss returned a tensor of shape {tuple(value.shape)} for a batch of {n}. It must be a scalar mean "
+            f"over the batch, or have one value per sample in its first dimension."
+        )
+
+
+def _part_size(split: Source) -> int:
+    """About eight parts, of 64 to 1024 samples: fine enough to stop early, coarse enough to be fast."""
+    return min(1024, max(64, ceil((split.samples or 0) / 8)))
+
+
+def _is_own_fitness(fitness: Any) -> bool:
+    """A function of one argument, the network, is a fitness; one without arguments returns batches."""
+    if not callable(fitness) or isinstance(fitness, nn.Module | tuple):
+        return False
+    try:
+        parameters = inspect.signature(fitness).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) > 1:
+        raise TaskError(
+            f"fitness={fitness!r} takes {len(required)} arguments. A fitness of your own takes the network and "
+            f"returns a number to minimise; a function without arguments returns batches."
+        )
+    return len(required) == 1
+
+
+def _never_negative(loss: Loss) -> bool:
+    plain = loss.func if isinstance(loss, partial) else loss
+    return any(plain is known or type(plain) is known for known in NEVER_NEGATIVE)
+
+
+def _check_arguments(make_model: object, loss: object, batch_size: int) -> None:
+    if isinstance(make_model, nn.Module):
+        raise TaskError(
+            f"make_model is a {type(make_model).__name__}, a network. Each individual of the population needs one of "
+            f"its own, so pass a function that builds it: lambda: {type(make_model).__name__}(…)."
+        )
+    for name, value in (("make_model", make_model), ("loss", loss)):
+        if not callable(value):
+            raise TaskError(
+                f"{name}={value!r} cannot be called. Pass a function, for example F.cross_entropy as the loss."
+            )
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise TaskError(
+            f"batch_size={batch_size!r} is not a positive whole number. SGD needs at least 1 sample a step."
+        )
