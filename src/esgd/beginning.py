@@ -53,12 +53,12 @@ class Beginning:
 def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time."""
     if isinstance(start, State):
-        state = start
+        state = start.adopted(rules.genome)
     else:
         make, seeds = recipe.start, rules.seeds.at("init")
         fresh = start if start is not None else make(rules.task, rules.genome, workshop, recipe.population, seeds)
         population = scored(workshop, fresh)
-        state = State(0, population, population.ranked[:1])
+        state = State(0, population, population.champion)
     population = state.population
     if len(population) != recipe.population:
         raise RecipeError(

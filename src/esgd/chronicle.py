@@ -78,7 +78,7 @@ class Chronicle:
         recipe, k, old, m = self.recipe, self.stage.k, self.state, self.recipe.elite_count
         if not self.waiver:
             check(old.population, population, m, k)
-        best = population.ranked[:1]
+        best = population.champion
         archive = best if float(best.fitness[0]) < float(old.archive.fitness[0]) else old.archive
         generation = Generation(
             k=k,

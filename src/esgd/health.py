@@ -86,7 +86,7 @@ def _drift(line: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Ite
     if len(known) < 2:
         return
     lowest, then, when = min(known)
-    loss, fitness, k = known[-1]
+    loss, fitness, _ = known[-1]
     if loss > lowest * (1 + DRIFT) and fitness < then:
         yield Note(
             "overfit",

@@ -131,6 +131,11 @@ class Population:
         """θ_{1:μ}, the fittest individual."""
         return Individual(self, self.order[0])
 
+    @property
+    def champion(self) -> Population:
+        """The fittest individual as a population of one, without its optimizer's state."""
+        return replace(self[self.order[:1]], baggage=(None,))
+
     def elite_mean(self, m: int) -> float:
         """J_{m̄:μ}, the m-elitist average fitness (Definition 1, Eq. 9)."""
         return float(self.fitness.sort().values[:m].mean())

@@ -78,17 +78,17 @@ class Stage:
 class Recipe:
     """Everything Algorithm 1 asks for, with defaults that suit a newcomer's network.
 
-    | name              | symbol | meaning                                                            | default           |
-    |-------------------|--------|--------------------------------------------------------------------|-------------------|
-    | `population`      | μ      | parents                                                            | 16                |
-    | `offspring`       | λ      | offspring in each evolution step                                   | 4 μ               |
-    | `mates`           | ρ      | parents of an offspring: a number, a set such as {1, 2}, or weights | 2                |
-    | `elites`          | m      | the best that always survive: a count, or a fraction of μ          | 0.6               |
-    | `generations`     | K      |                                                                    | 10                |
-    | `sgd_epochs`      | K_s    | epochs of an SGD step                                              | 3                 |
-    | `evolution_steps` | K_v    | 0 is the paper's ablation                                          | 1                 |
-    | `species`         | π      | what optimizers are drawn from                                     | SGD and ADAM pool |
-    | `backoff`         |        | what is kept of an SGD step                                        | per generation    |
+    | name              | symbol | meaning                                                             | default     |
+    |-------------------|--------|---------------------------------------------------------------------|-------------|
+    | `population`      | μ      | parents                                                             | 16          |
+    | `offspring`       | λ      | offspring in each evolution step                                    | 4 μ         |
+    | `mates`           | ρ      | parents of an offspring: a number, a set such as {1, 2}, or weights | 2           |
+    | `elites`          | m      | the best that always survive: a count, or a fraction of μ           | 0.6         |
+    | `generations`     | K      | SGD and evolution alternate so often                                | 10          |
+    | `sgd_epochs`      | K_s    | epochs of an SGD step                                               | 3           |
+    | `evolution_steps` | K_v    | 0 is the paper's ablation                                           | 1           |
+    | `species`         | π      | what optimizers are drawn from                                      | SGD, ADAM   |
+    | `backoff`         |        | what is kept of an SGD step                                         | generation  |
 
     The rest are the operators, each a small value; see `esgd.operators`. The paper's own tables are not here: they are
     recipes of their own.
@@ -149,6 +149,11 @@ class Recipe:
     def total_epochs(self) -> int:
         """SGD epochs of every individual over the whole run."""
         return self.generations * self.sgd_epochs + (self.fine_tuning.epochs if self.fine_tuning else 0)
+
+    @property
+    def stage_count(self) -> int:
+        """How many generations a run yields: K, and one more for the fine-tuning."""
+        return self.generations + (self.fine_tuning is not None)
 
     def stages(self, after: int = 0) -> Iterator[Stage]:
         """The generations that follow generation `after`: K of them, and the fine-tuning if there is one."""

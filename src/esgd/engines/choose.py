@@ -22,12 +22,13 @@ def choose(engine: str | Engine, parameters: int) -> Engine:
     """
     if not isinstance(engine, str):
         return engine
-    known: dict[str, Callable[[], Engine]] = {"auto": lambda: _auto(parameters), "loop": Loop}
+    known: dict[str, Callable[[], Engine]] = {"auto": lambda: suited_loop(parameters), "loop": Loop}
     if engine not in known:
         raise RecipeError(f"engine={engine!r} is not known. {did_you_mean(engine, known)}")
     return known[engine]()
 
 
-def _auto(parameters: int) -> Loop:
+def suited_loop(parameters: int) -> Loop:
+    """The plain engine on the best device here, with as many threads as the network can use."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return Loop(device=device, threads=1 if device == "cpu" and parameters < SMALL else None)

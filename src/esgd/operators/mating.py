@@ -4,8 +4,8 @@ selection is proportional to the fitness … better fitness has a higher probabi
 The paper minimises its fitness, so "proportional" needs a map from losses to weights, which it does not give.
 Ours is windowed (`Roulette`): worst − f. Siblings offer 1/f, ranks and a softmax. All of them draw the mates of
 one offspring without replacement (self-mating would be mutation only), give weight 0 to what is not finite, and
-fall back to a uniform choice where all are equally fit (or nobody is finite). `smoothing` is an exponent on the weights: 1 leaves them,
-0 makes them uniform, 0.5 is how we read Penn Treebank's "fitness smoothing 0.5".
+fall back to a uniform choice where all are equally fit, or nobody is finite. `smoothing` is an exponent on the
+weights: 1 leaves them, 0 makes them uniform, 0.5 is how we read Penn Treebank's "fitness smoothing 0.5".
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Supervised:
     | `nonnegative` | whether the loss is never below 0: then losing offspring are dropped early. Known for torch's  |
     |               | own losses, off for others unless you say so                                                   |
 
-    A batch is (*inputs, target), and the network is called as network(*inputs). Settings a policy may draw: `batch_size`,
-    and `dropout`, the probability of every `nn.Dropout` layer.
+    A batch is (*inputs, target), and the network is called as network(*inputs). Settings a policy may draw:
+    `batch_size`, and `dropout`, the probability of every `nn.Dropout` layer.
 
     >>> x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
     >>> task = Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))

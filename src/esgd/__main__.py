@@ -1,0 +1,5 @@
+"""`python -m esgd`."""
+
+from esgd.cli import main
+
+main()

@@ -1,0 +1,182 @@
+"""`esgd`: run, compare, resume, report, explain, list.
+
+Exit codes: 0 all is well; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written
+or continued; 130 interrupted, and the message says how to go on; 1 a defect of ours. Results go to standard output,
+progress and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from esgd import report
+from esgd.cli.explain import cost, in_symbols
+from esgd.cli.inventory import inventory
+from esgd.cli.overrides import overridden
+from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
+from esgd.errors import EsgdError, MissingExtraError, RunError
+from esgd.fit import fit
+from esgd.recipe import Recipe
+from esgd.run import RunFolder
+from esgd.spelling import encode
+from esgd.studies import Study, compare, find_study
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train a population of networks by Evolutionary Stochastic Gradient Descent.",
+    epilog="WHAT is a built-in task (see `esgd list`), a TOML file, or 'package.module:task'.",
+)
+
+What = Annotated[str, typer.Argument(help="a built-in task, a TOML file, or 'package.module:task'", show_default=False)]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
+]
+Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
+EngineName = Annotated[str, typer.Option("--engine", help="where to compute: auto or loop")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+) -> None:
+    """Options that stand before the command; `main` looks at --debug itself."""
+
+
+@app.command()
+def run(
+    what: What,
+    seed: Seed = 0,
+    folder: Annotated[Path | None, typer.Option("--run", help="the run's folder [default: runs/WHAT-SEED]")] = None,
+    sets: Sets = None,
+    engine: EngineName = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train one population; an existing folder of the same run is continued."""
+    study = _study(what, sets)
+    folder = folder or Path("runs") / f"{study.name.replace(':', '-')}-{seed}"
+    result = fit(study.task(seed), study.recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=what)
+    _print(as_json, _summary(folder, result), show_result)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was stopped, exactly where it was."""
+    manifest = RunFolder(folder).manifest()
+    if manifest is None:
+        raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
+    if not manifest["origin"]:
+        raise RunError(
+            f"{str(folder)!r} was begun from Python, so only Python knows its task. Call esgd.fit(…, "
+            f"run={str(folder)!r}) again with the same arguments: it goes on by itself."
+        )
+    study, seed = find_study(manifest["origin"]), manifest["seed"]
+    recipe = Recipe.from_dict(manifest["recipe"])
+    result = fit(study.task(seed), recipe, seed=seed, run=folder, progress=not quiet, origin=manifest["origin"])
+    _print(as_json, _summary(folder, result), show_result)
+
+
+@app.command("compare")
+def compare_(
+    what: What,
+    seeds: Annotated[int, typer.Option(min=1, help="how many seeds")] = 1,
+    first_seed: Annotated[int, typer.Option(help="the first of them")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="the folder for runs and report [default: runs/compare-WHAT]")
+    ] = None,
+    sets: Sets = None,
+    engine: EngineName = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
+    study = _study(what, sets)
+    out = out or Path("runs") / f"compare-{study.name.replace(':', '-')}"
+    chosen = range(first_seed, first_seed + seeds)
+    comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
+    _print(as_json, comparison, show_comparison)
+    try:
+        print(f"report: {report.write_comparison(comparison, histories, out)}", file=sys.stderr)
+    except MissingExtraError as error:
+        print(f"No report: {error}", file=sys.stderr)
+
+
+@app.command("report")
+def report_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
+    """Write the report of finished or unfinished runs anew."""
+    for folder in folders:
+        print(report.write_run(folder))
+
+
+@app.command()
+def explain(what: What, sets: Sets = None, as_json: Json = False) -> None:
+    """The recipe in the paper's notation, and what it will cost here."""
+    study = _study(what, sets)
+    costs = cost(study.task(0), study.recipe)
+    recipe = study.recipe.to_dict()
+    symbols = in_symbols(study.recipe)
+    _print(as_json, {"task": study.name, "recipe": recipe, "symbols": symbols, "cost": costs}, show_costs)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """What is built in: tasks, species, operators, schedules, engines."""
+    _print(as_json, inventory(), show_inventory)
+
+
+def main() -> None:
+    """Run the command line; errors of ours are shown without a traceback unless --debug is given."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(args=arguments, standalone_mode=True)
+    except EsgdError as error:
+        if debug:
+            raise
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
+        sys.exit(3 if isinstance(error, RunError) else 2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has had enough
+
+
+def _study(what: str, sets: list[str] | None) -> Study:
+    return overridden(find_study(what), sets or [])
+
+
+def _summary(folder: Path, result: Any) -> dict[str, Any]:
+    last = result.history[-1]
+    held = sum(line["guarantee"] == "held" for line in result.history)
+    return {
+        "run": str(folder),
+        "fitness": result.fitness,
+        "test": result.test,
+        "generations": len(result.history),
+        "guarantee_held": held,
+        "leader": last["leader"],
+        "parameters": result.population.genome.size,
+        "notes": [note["text"] for line in result.history for note in line["notes"]],
+    }
+
+
+def _print(as_json: bool, value: dict[str, Any], show: Any) -> None:
+    if as_json:
+        print(json.dumps(encode(value), indent=2, ensure_ascii=False))
+    else:
+        show(value, Console())

@@ -1,0 +1,79 @@
+"""What a recipe says in the paper's notation, and what it will cost on this machine."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from esgd.beginning import prepare
+from esgd.engines.bench import Bench
+from esgd.engines.choose import suited_loop
+from esgd.engines.loop import torch_threads
+from esgd.engines.walk import build_optimizer
+from esgd.policies import Policy
+from esgd.protocols import Rules, Task
+from esgd.recipe import Recipe
+from esgd.spelling import encode
+
+PROBE_SECONDS = 0.5
+
+
+def in_symbols(recipe: Recipe) -> dict[str, Any]:
+    """The inputs of Algorithm 1 under their letters."""
+    return {
+        "K": recipe.generations,
+        "K_s": recipe.sgd_epochs,
+        "K_v": recipe.evolution_steps,
+        "μ": recipe.population,
+        "λ": recipe.offspring_count,
+        "ρ": encode(recipe.mates),
+        "m": recipe.elite_count,
+    }
+
+
+def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
+    """Epochs, evaluations, memory and, from a short measurement, time."""
+    rules = prepare(task, recipe, seed=0)
+    mu, d = recipe.population, rules.genome.size
+    evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
+    checks = sum(recipe.backoff.checks(stage.sgd_epochs) or 1 for stage in recipe.stages()) * mu
+    row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
+    epoch, evaluation = _measured(rules)
+    sgd_epochs = mu * recipe.total_epochs
+    return {
+        "parameters": d,
+        "sgd_epochs": sgd_epochs,
+        "fitness_evaluations": mu + checks + evaluations,
+        "memory_bytes": 2 * (mu + 1) * row,
+        "checkpoint_bytes": 2 * (mu + 1) * row,
+        "seconds_per_epoch": epoch,
+        "seconds_per_evaluation": evaluation,
+        "seconds": sgd_epochs * epoch + (mu + checks + evaluations) * evaluation,
+    }
+
+
+def _measured(rules: Rules) -> tuple[float, float]:
+    """Seconds of one epoch of one individual, and of one fitness, from half a second of real steps each."""
+    engine = suited_loop(rules.genome.size)
+    bench = Bench(rules, torch.device(engine.device))
+    bench.seat(*rules.genome.read(rules.genome.template))
+    task, settings = rules.task, dict[str, Any]()
+    optimizer = build_optimizer(bench.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    with torch_threads(engine.threads):
+        bench.score()
+        begun = perf_counter()
+        bench.score()
+        evaluation = perf_counter() - begun
+        done, begun = 0, perf_counter()
+        bench.module.train()
+        for batch in task.batches(rules.seeds.at("probe"), settings):
+            optimizer.zero_grad(set_to_none=True)
+            task.loss(bench.module, bench.to_device(batch)).backward()
+            optimizer.step()
+            done += 1
+            if perf_counter() - begun > PROBE_SECONDS:
+                break
+        step = (perf_counter() - begun) / done
+    return step * (task.steps(settings) or done), evaluation

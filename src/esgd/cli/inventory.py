@@ -1,0 +1,31 @@
+"""What is built in, read off the rooms themselves."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from types import ModuleType
+from typing import Any
+
+from esgd import engines, operators, schedules, species
+from esgd.spelling import kind_of
+from esgd.studies.study import BUILT_IN
+
+
+def inventory() -> dict[str, Any]:
+    """Room → short name → first line of its documentation."""
+    return {
+        "tasks": {name: make().about for name, make in BUILT_IN.items()},
+        "species": _strategies(species),
+        "operators": _strategies(operators),
+        "schedules": _strategies(schedules),
+        "engines": {"auto": "The best choice for this machine and network.", **_strategies(engines)},
+    }
+
+
+def _strategies(room: ModuleType) -> dict[str, str]:
+    public = [getattr(room, name) for name in getattr(room, "__all__", sorted(vars(room)))]
+    return {
+        kind_of(cls): (cls.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+        for cls in public
+        if isinstance(cls, type) and is_dataclass(cls) and cls.__name__ != "Moment"
+    }

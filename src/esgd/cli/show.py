@@ -1,0 +1,97 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from esgd.report import Table, ledger_table, table_1
+
+
+def show_comparison(comparison: dict[str, Any], console: Console) -> None:
+    """The paper's table 1 for this task, and the ledger."""
+    console.print(f"\n[bold]{comparison['task']}[/bold]: {comparison['about']}\n", highlight=False)
+    for table in (table_1(comparison), ledger_table(comparison)):
+        console.print(_rich(table))
+
+
+def show_result(summary: dict[str, Any], console: Console) -> None:
+    """The end of a run."""
+    leader = summary["leader"] or {"optimizer": "untrained"}
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in summary["test"].items())
+    console.print(
+        f"fitness {summary['fitness']:.6g}" + (f"   test: {metrics}" if metrics else ""),
+        f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",
+        f"leader: {leader['optimizer']}",
+        f"model: {summary['run']}/model.safetensors",
+        sep="\n",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def show_costs(explained: dict[str, Any], console: Console) -> None:
+    """Symbols, operators, costs."""
+    symbols = ", ".join(f"{name} = {value}" for name, value in explained["symbols"].items())
+    console.print(f"{explained['task']}: {symbols}", highlight=False, markup=False)
+    operators = {name: value for name, value in explained["recipe"].items() if isinstance(value, dict)}
+    for name, value in operators.items():
+        console.print(f"  {name:<14}{_spelt(value)}", highlight=False, markup=False, soft_wrap=True)
+    costs = explained["cost"]
+    console.print(
+        f"An individual has {costs['parameters']:,} parameters; the population is trained for {costs['sgd_epochs']:,} "
+        "epochs in all",
+        f"and its fitness is taken {costs['fitness_evaluations']:,} times (fewer samples where early abort helps).",
+        f"Memory for rows {_bytes(costs['memory_bytes'])}, on disk {_bytes(costs['checkpoint_bytes'])}.",
+        f"About {_time(costs['seconds'])} on this machine: {costs['seconds_per_epoch']:.3g} s an epoch and "
+        f"{costs['seconds_per_evaluation']:.3g} s a fitness, measured just now.",
+        sep="\n",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def show_inventory(rooms: dict[str, Any], console: Console) -> None:
+    """Everything that is built in, a line each."""
+    for room, things in rooms.items():
+        console.print(f"[bold]{room}[/bold]")
+        for name, about in things.items():
+            console.print(f"  {name:<20}{about}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _rich(table: Table) -> RichTable:
+    drawn = RichTable(
+        title=table.title, caption=table.caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
+    )
+    for number, column in enumerate(table.columns):
+        drawn.add_column(column, justify="left" if number == 0 else "right")
+    for row in table.rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _spelt(value: Any) -> str:
+    if not isinstance(value, dict):
+        return ", ".join(_spelt(item) for item in value) if isinstance(value, list) else str(value)
+    fields = ", ".join(f"{name}={_spelt(item)}" for name, item in value.items() if name != "kind")
+    kind = str(value.get("kind", "")).rpartition(":")[2]
+    return f"{kind}({fields})" if fields else kind
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,93 @@
+"""The arms of a comparison: what they are called, what they reached, and who is ahead of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+History = Sequence[Mapping[str, Any]]
+"""The lines of history.jsonl."""
+Histories = Mapping[str, Mapping[Any, History]]
+"""Histories by arm and seed."""
+Comparison = Mapping[str, Any]
+"""What `esgd compare --json` prints."""
+Entry = Mapping[str, Any]
+"""What one arm reached with one seed."""
+
+TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
+SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
+LABELS = {
+    SINGLE: "single baseline",
+    POPULATION: "population baseline",
+    WITHOUT_EVOLUTION: "ESGD w/o evolution",
+    ESGD: "ESGD",
+}
+LAST, SOUP = "population baseline, last checkpoint", "greedy soup of ESGD w/o evolution"
+
+
+@dataclass(frozen=True)
+class Lead:
+    """On how many of the seeds that two arms share the first is strictly lower, and on how many it is higher."""
+
+    ahead: int
+    behind: int
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.ahead} of {self.seeds}"
+
+
+def standings(comparison: Comparison) -> dict[str, list[Entry]]:
+    """Entries by the label of their row in table 1, in its order, ESGD last.
+
+    The population baseline has two rows where its last checkpoint is known: back-off gives ESGD its best checkpoint for
+    free, so the baseline is shown with both.
+    """
+    arms = comparison["arms"]
+    rows: dict[str, list[Entry]] = {}
+    for arm, label in LABELS.items():
+        if arm == ESGD and comparison.get("soup"):
+            rows[SOUP] = list(comparison["soup"])
+        rows[label] = list(arms.get(arm, ()))
+        last = [{"seed": entry["seed"], **entry["last"]} for entry in rows[label] if entry.get("last")]
+        if arm == POPULATION and last:
+            rows[LAST] = last
+    return {label: entries for label, entries in rows.items() if entries}
+
+
+def metrics(comparison: Comparison) -> list[str]:
+    """Names of the test metrics that any arm has, in the order they first appear."""
+    return list(dict.fromkeys(name for entries in standings(comparison).values() for e in entries for name in tested(e)))
+
+
+def tested(entry: Entry) -> Mapping[str, float | None]:
+    """Metrics of the fittest on the split that selection never saw; empty where there is none."""
+    return entry.get("test") or {}
+
+
+def lead(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None = None) -> Lead | None:
+    """Compare two arms seed by seed, by a test metric or else by fitness; None where they share no measured seed.
+
+    What diverged is behind whatever did not.
+    """
+    known = {entry["seed"]: entry for entry in theirs if metric is None or metric in tested(entry)}
+    shared = [e for e in ours if e["seed"] in known and (metric is None or metric in tested(e))]
+    pairs = [(_rank(entry, metric), _rank(known[entry["seed"]], metric)) for entry in shared]
+    return Lead(sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)) if pairs else None
+
+
+def reached(entry: Entry, metric: str | None = None) -> float | None:
+    """A test metric or else the fitness; None where it diverged."""
+    return finite(entry["fitness"] if metric is None else tested(entry)[metric])
+
+
+def finite(value: float | None) -> float | None:
+    """None for what is null, NaN or inf."""
+    return value if value is not None and isfinite(value) else None
+
+
+def _rank(entry: Entry, metric: str | None) -> float:
+    value = reached(entry, metric)
+    return float("inf") if value is None else value

@@ -1,0 +1,96 @@
+"""How numbers are spelt in tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+from statistics import fmean, stdev
+
+ABSENT, DIVERGED = "–", "diverged"
+SIGNIFICANT = 4  # as in the paper's table 1: 2.082, 0.0142
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; None is an individual that diverged.
+
+    >>> number(0.34294), number(66.29), number(0.0), number(3e-7)
+    ('0.3429', '66.29', '0', '3.000e-7')
+    """
+    return DIVERGED if value is None else _fixed(value, _decimals(value))
+
+
+def mean_and_deviation(values: Sequence[float | None]) -> str:
+    """The mean over seeds and, from two on, ± the sample standard deviation with as many decimals.
+
+    >>> mean_and_deviation([0.34, 0.36]), mean_and_deviation([0.34]), mean_and_deviation([0.34, None])
+    ('0.3500 ± 0.0141', '0.3400', '0.3400 (1 of 2 diverged)')
+    """
+    known = [value for value in values if value is not None]
+    if not values:
+        return ABSENT
+    if not known:
+        return DIVERGED
+    mean = fmean(known)
+    deviation = f" ± {_fixed(stdev(known), _decimals(mean))}" if len(known) > 1 else ""
+    lost = f" ({len(values) - len(known)} of {len(values)} diverged)" if len(known) < len(values) else ""
+    return f"{number(mean)}{deviation}{lost}"
+
+
+def short(value: object) -> str:
+    """A hyper-parameter as the paper writes it: lr=2.68e-4, momentum=0.21, nesterov=T.
+
+    >>> short(2.68e-4), short(0.2134), short(True), short(0.0), short([0.9, 0.999])
+    ('2.68e-4', '0.213', 'T', '0', '[0.9, 0.999]')
+    """
+    if isinstance(value, bool):
+        return "T" if value else "F"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(short, value))}]"
+    if isinstance(value, float) and 0 < abs(value) < 0.01:
+        return _exponent(f"{value:.2e}")
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def count(value: float) -> str:
+    """A number of samples.
+
+    >>> count(1234567.0)
+    '1,234,567'
+    """
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with the precision a reader needs.
+
+    >>> duration(0.0141), duration(6.25), duration(725.3)
+    ('0.014', '6.2', '725')
+    """
+    return f"{seconds:.3f}" if seconds < 0.1 else f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
+
+
+def listing(words: Sequence[str]) -> str:
+    """Words as a sentence has them.
+
+    >>> listing(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _decimals(value: float) -> int | None:
+    """Decimals that show four significant digits; None where only an exponent does."""
+    if value == 0:
+        return 0
+    magnitude = floor(log10(abs(value)))
+    return max(0, SIGNIFICANT - 1 - magnitude) if -4 <= magnitude < 7 else None
+
+
+def _fixed(value: float, decimals: int | None) -> str:
+    return _exponent(f"{value:.{SIGNIFICANT - 1}e}") if decimals is None else f"{value:.{decimals}f}"
+
+
+def _exponent(spelt: str) -> str:
+    """2.68e-04 as 2.68e-4."""
+    mantissa, _, exponent = spelt.partition("e")
+    return f"{mantissa}e{int(exponent)}"
