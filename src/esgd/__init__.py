@@ -3,6 +3,8 @@
 from esgd import operators, schedules, species
 from esgd.algorithm import evolve
 from esgd.engines import Loop
+from esgd.errors import EsgdError
+from esgd.fit import Result, fit
 from esgd.generation import Generation, State
 from esgd.policies import Policy
 from esgd.population import Population
@@ -12,15 +14,18 @@ from esgd.tasks import Supervised
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "EsgdError",
     "FineTuning",
     "Generation",
     "Loop",
     "Policy",
     "Population",
     "Recipe",
+    "Result",
     "State",
     "Supervised",
     "evolve",
+    "fit",
     "operators",
     "schedules",
     "species",

@@ -70,7 +70,10 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     leader = population.order[0]
     again = workshop.evaluate(population, [_clone(population, leader)])
     waiver = why_waived(recipe, float(population.fitness[leader]), float(again.fitness[0]))
-    return Beginning(state, scored(workshop, foreign), waiver)
+    immigrants = scored(workshop, foreign)
+    if isinstance(start, State):
+        workshop.spent()  # what a resumed run does again is not part of its ledger
+    return Beginning(state, immigrants, waiver)
 
 
 def scored(workshop: Workshop, population: Population) -> Population:

@@ -18,7 +18,7 @@ from esgd.population import Population
 from esgd.progress import Reporter, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
-from esgd.run import RunFolder, read_history
+from esgd.run import open_folder
 from esgd.run.manifest import describe
 from esgd.spelling import decode, encode
 
@@ -81,52 +81,42 @@ def fit(
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
-    if run is None:
-        return _without_folder(task, recipe, seed, choose(engine, rules.genome.size), shown=progress)
-    with RunFolder(Path(run)).locked() as folder:
-        manifest = folder.claim(_manifest(recipe, seed, choose(engine, rules.genome.size), rules, origin))
-        begun_with = decode(manifest["engine"]) if engine == "auto" else choose(engine, rules.genome.size)
-        return _with_folder(task, recipe, seed, begun_with, folder, rules, origin, shown=progress)
-
-
-def _without_folder(task: Task, recipe: Recipe, seed: int, engine: Engine, *, shown: bool) -> Result:
-    state: State | None = None
-    with reporter(shown=shown, generations=recipe.stage_count) as reports:
-        for generation in evolve(task, recipe, seed=seed, engine=engine, tick=reports.tick):
-            reports.generation(generation)
-            state = generation.state
+    chosen, genome = choose(engine, rules.genome.size), rules.genome
+    with open_folder(run) as folder:
+        manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
+        if engine == "auto":
+            chosen = decode(manifest["engine"])  # a run goes on with what it began with
+        state, damaged = folder.latest(genome)
+        done = state.k if state else 0
+        with reporter(shown=progress, generations=recipe.stage_count, done=done) as reports:
+            for problem in damaged:
+                reports.say(f"{problem} Going on from generation {done}.")
+            if state:
+                reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are there already.")
+            try:
+                if done < recipe.stage_count:
+                    for generation in evolve(task, recipe, seed=seed, engine=chosen, start=state, tick=reports.tick):
+                        state = folder.save(generation.state)
+                        reports.generation(generation)
+            except KeyboardInterrupt:
+                reports.say(_farewell(state, folder.path, origin))
+                raise
+            if folder.path is not None:
+                _write_report(folder.path, reports)
     assert state is not None, "a recipe has at least one generation"
-    return Result(state, list(state.history))
+    return Result(state, list(state.history), folder.path)
 
 
-def _with_folder(
-    task: Task, recipe: Recipe, seed: int, engine: Engine, folder: RunFolder, rules: Rules, origin: str, *, shown: bool
-) -> Result:
-    state, damaged = folder.latest(rules.genome)
-    done = state.k if state else 0
-    with reporter(shown=shown, generations=recipe.stage_count, done=done) as reports:
-        for problem in damaged:
-            reports.say(f"{problem} Going on from generation {done}.")
-        if state:
-            reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are there already.")
-        try:
-            if done < recipe.stage_count:
-                for generation in evolve(task, recipe, seed=seed, engine=engine, start=state, tick=reports.tick):
-                    folder.save(generation.state)
-                    reports.generation(generation)
-                    state = generation.state
-        except KeyboardInterrupt:
-            how = f"esgd resume {folder.path}" if origin else "call fit() again with the same arguments"
-            reports.say(f"Stopped. {state.k if state else 0} generations are saved. To go on: {how}")
-            raise
-        assert state is not None, "a recipe has at least one generation"
-        _write_report(folder, reports)
-    return Result(state, read_history(folder.history_file), folder.path)
+def _farewell(state: State | None, path: Path | None, origin: str) -> str:
+    if path is None:
+        return "Stopped. Nothing was saved, because no run folder was given (run=…)."
+    how = f"esgd resume {path}" if origin else "call fit() again with the same arguments"
+    return f"Stopped. {state.k if state else 0} generations are saved in {path}. To go on: {how}"
 
 
-def _write_report(folder: RunFolder, reports: Reporter) -> None:
+def _write_report(path: Path, reports: Reporter) -> None:
     try:
-        reports.say(f"report: {report.write_run(folder.path)}")
+        reports.say(f"report: {report.write_run(path)}")
     except MissingExtraError as error:
         reports.say(f"No report: {error}")
 

@@ -67,7 +67,7 @@ class Genome:
                 )
         try:
             copy.deepcopy(module)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise TaskError(
                 f"{type(module).__name__} cannot be copied: {error}. Every individual is handed out as a copy of the "
                 f"network. Old-style weight_norm does this; use torch.nn.utils.parametrizations.weight_norm."

@@ -14,6 +14,8 @@ from esgd.errors import RecipeError, did_you_mean
 from esgd.schedules import Constant, Schedule
 from esgd.spelling import decode, encode
 
+__all__ = ["Policy"]
+
 _RESERVED = ("optimizer", "settings", "schedule", "annealing", "clip_norm")
 
 

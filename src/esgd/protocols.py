@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,6 +25,7 @@ Batch = Any
 Settings = Mapping[str, Any]
 
 
+@runtime_checkable
 class Task(Protocol):
     """Data, loss and fitness. A task never sees an optimizer or a population.
 

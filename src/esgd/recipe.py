@@ -40,6 +40,8 @@ from esgd.randomness import Seeds
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.spelling import decode, encode
 
+__all__ = ["FineTuning", "Recipe"]
+
 OFFSPRING_PER_PARENT = 4  # BN50, SWB300 and Penn Treebank: λ = 400 for μ = 100
 PAPER_ELITES = 0.6  # §4: "the m-elitist strategy is applied to 60% of the parent population"
 MatesLike = int | frozenset[int] | Mapping[int, float]

@@ -13,6 +13,8 @@ from math import cos, pi
 
 from esgd.errors import RecipeError
 
+__all__ = ["Constant", "Cosine", "CosineRun", "Linear", "Steps", "Tail"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:

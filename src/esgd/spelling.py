@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -22,20 +22,21 @@ from torch import Tensor, nn
 
 from esgd.errors import RecipeError, did_you_mean
 
-_ROOMS = ("esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
+_ROOMS = ("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
 
 
 def encode(value: Any) -> Any:
-    """A value of ours as plain tables, lists and scalars; fields left at their default are left out.
+    """A value of ours as plain tables, lists and scalars. Defaults are spelt out, so that a run keeps them for good.
 
     >>> from esgd.schedules import Steps
     >>> encode(Steps(after=(80, 121)))
-    {'kind': 'steps', 'after': [80, 121]}
+    {'kind': 'steps', 'after': [80, 121], 'factor': 0.1}
     """
     if isinstance(value, FunctionType):
-        return {"kind": _full_name(value)}
+        return {"kind": kind_of(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"kind": kind_of(type(value)), **fields_of(value)}
+        spelt = {each.name: encode(getattr(value, each.name)) for each in fields(value) if each.init}
+        return {"kind": kind_of(type(value)), **{name: item for name, item in spelt.items() if item is not None}}
     if isinstance(value, nn.Module):
         return f"network in memory, sha256 {digest(value.state_dict())}"
     if isinstance(value, Mapping) and any(isinstance(item, Tensor) for item in value.values()):
@@ -65,17 +66,6 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults, encoded."""
-    table = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if field.init and item is not None and not _same(item, default):
-            table[field.name] = encode(item)
-    return table
-
-
 def decode(spelt: Any) -> Any:
     """The inverse of `encode`: tables with a `kind` become objects (or the function it names), lists tuples.
 
@@ -99,19 +89,19 @@ def construct(thing: Any, arguments: Mapping[str, Any]) -> Any:
         for name in arguments:
             if name not in known:
                 raise RecipeError(
-                    f"{name!r} is not a field of {_label(thing)!r}. {did_you_mean(name, known)} "
+                    f"{name!r} is not a field of {kind_of(thing)!r}. {did_you_mean(name, known)} "
                     f"Remove the key or correct it."
                 )
     try:
         return thing(**arguments)
     except TypeError as error:
-        raise RecipeError(f"{_label(thing)!r} cannot be made from {dict(arguments)}: {error}.") from error
+        raise RecipeError(f"{kind_of(thing)!r} cannot be made from {dict(arguments)}: {error}.") from error
 
 
-def kind_of(cls: type) -> str:
-    """The name a class goes by in TOML."""
-    short = _short(cls.__name__)
-    return short if _short_names().get(short) is cls else _full_name(cls)
+def kind_of(thing: Any) -> str:
+    """The name a class or function goes by in TOML."""
+    short = _short(thing.__name__)
+    return short if _short_names().get(short) is thing else _full_name(thing)
 
 
 def named(kind: str) -> Any:
@@ -143,10 +133,10 @@ def imported(name: str) -> Any:
 
 
 @cache
-def _short_names() -> dict[str, type]:
+def _short_names() -> dict[str, Any]:
     rooms = [import_module(room) for room in _ROOMS]
-    public = [getattr(room, name) for room in rooms for name in getattr(room, "__all__", vars(room))]
-    return {_short(cls.__name__): cls for cls in public if isinstance(cls, type) and is_dataclass(cls)}
+    public = [getattr(room, name) for room in rooms for name in room.__all__]
+    return {_short(thing.__name__): thing for thing in public if isinstance(thing, type | FunctionType)}
 
 
 def _full_name(thing: Any) -> str:
@@ -158,13 +148,5 @@ def _full_name(thing: Any) -> str:
     return f"{thing.__module__}:{thing.__qualname__}"
 
 
-def _label(thing: Any) -> str:
-    return kind_of(thing) if isinstance(thing, type) else repr(thing)
-
-
 def _short(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)

@@ -79,7 +79,7 @@ class Naive:
         gamma = 0.05 ** (1 / self.generations)
         adam = int(torch.multinomial(torch.ones(2, dtype=torch.float64), 1, generator=self.random(*at, "species")))
         if adam:
-            return {"optimizer": "adam", "lr": gamma**k * self.uniform(3e-4, 1e-2, *at, "lr"), "betas": (0.9, 0.999)}
+            return {"optimizer": "adam", "lr": gamma**k * self.uniform(3e-4, 1e-2, *at, "lr")}
         moves = self.uniform(0, 1, *at, "use momentum") < 0.8
         nesterov = moves and self.uniform(0, 1, *at, "use nesterov") < 0.5
         momentum = self.uniform(0.1, 0.9, *at, "momentum") if moves else 0.0
@@ -88,8 +88,11 @@ class Naive:
 
     def sgd(self, k: int, j: int, individual: Individual) -> None:
         policy, module = self.drawn[j], individual.module
-        cls = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[policy["optimizer"]]
-        optimizer = cls(module.parameters(), **{n: v for n, v in policy.items() if n != "optimizer"}, fused=True)
+        cls, always = (
+            (torch.optim.Adam, {"betas": (0.9, 0.999)}) if "adam" in policy.values() else (torch.optim.SGD, {})
+        )
+        drawn = {name: value for name, value in policy.items() if name != "optimizer"}
+        optimizer = cls(module.parameters(), **drawn, **always, fused=True)
         begun, before = copy.deepcopy((module.state_dict(), optimizer.state_dict())), individual.fitness
         for s in range(self.sgd_epochs):
             self.epoch(k, j, s, module, optimizer)

@@ -23,9 +23,9 @@ def inventory() -> dict[str, Any]:
 
 
 def _strategies(room: ModuleType) -> dict[str, str]:
-    public = [getattr(room, name) for name in getattr(room, "__all__", sorted(vars(room)))]
+    public = [getattr(room, name) for name in room.__all__]
     return {
-        kind_of(cls): (cls.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+        kind_of(cls): " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         for cls in public
-        if isinstance(cls, type) and is_dataclass(cls) and cls.__name__ != "Moment"
+        if isinstance(cls, type) and is_dataclass(cls)
     }

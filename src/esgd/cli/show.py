@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from esgd.policies import Policy
 from esgd.report import Table, ledger_table, table_1
 
 
@@ -20,12 +21,12 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
 
 def show_result(summary: dict[str, Any], console: Console) -> None:
     """The end of a run."""
-    leader = summary["leader"] or {"optimizer": "untrained"}
+    leader = Policy.from_record(summary["leader"]) if summary["leader"] else "untrained"
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in summary["test"].items())
     console.print(
         f"fitness {summary['fitness']:.6g}" + (f"   test: {metrics}" if metrics else ""),
         f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",
-        f"leader: {leader['optimizer']}",
+        f"leader: {leader}",
         f"model: {summary['run']}/model.safetensors",
         sep="\n",
         highlight=False,
@@ -78,7 +79,7 @@ def _rich(table: Table) -> RichTable:
 def _spelt(value: Any) -> str:
     if not isinstance(value, dict):
         return ", ".join(_spelt(item) for item in value) if isinstance(value, list) else str(value)
-    fields = ", ".join(f"{name}={_spelt(item)}" for name, item in value.items() if name != "kind")
+    fields = ", ".join(f"{name}={_spelt(item)}" for name, item in value.items() if name != "kind" and item != {})
     kind = str(value.get("kind", "")).rpartition(":")[2]
     return f"{kind}({fields})" if fields else kind
 

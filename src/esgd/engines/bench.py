@@ -45,6 +45,10 @@ class Bench:
         self._samples: int | None = None  # of the whole fitness, once it has been seen
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
 
+    def forget_order(self) -> None:
+        """Visit the parts in natural order again, so that the ledger does not depend on what was done before."""
+        self._hardest = None
+
     def seat(self, row: Row, buffers: Buffers) -> None:
         """Make the network's parameters views of `row` (training changes it in place) and copy the buffers in."""
         views = self.rules.genome.views(row.to(self.device))

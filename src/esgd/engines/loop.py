@@ -70,6 +70,7 @@ class LoopWorkshop:
 
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
         rules, n = self.bench.rules, len(population)
+        self.bench.forget_order()
         rows, fitness = population.rows.clone(), population.fitness.clone()
         buffers = {name: stacked.clone() for name, stacked in population.buffers.items()}
         accepted, baggage = list(population.policies), list(population.baggage)
@@ -78,7 +79,7 @@ class LoopWorkshop:
         for j, policy in enumerate(policies):
             seeds = rules.seeds.at("sgd", step.k, j)
             with torch_threads(self.threads):
-                walk = SingleWalk(self.bench, population[j], policy, step, seeds, rows[j])
+                walk = SingleWalk(self.bench, population[j], policy=policy, step=step, seeds=seeds, row=rows[j])
                 refused[j] = step.backoff(walk, step.epochs)[0]
             rows[j] = self.bench.row()
             for name, value in self.bench.buffers().items():
@@ -116,6 +117,7 @@ class LoopWorkshop:
         fitness = torch.full((len(births),), inf, dtype=torch.float64)
         complete = torch.ones(len(births), dtype=torch.bool)
         best = sorted(parents.fitness.tolist())
+        self.bench.forget_order()
         for i, birth in enumerate(births):
             with self.work.clock("evolution"):
                 self.bench.seat(*self.bench.conceive(parents, birth))

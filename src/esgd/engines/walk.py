@@ -39,7 +39,7 @@ class Mark:
 class SingleWalk:
     """The walk of one individual (n = 1) on a bench; `row` is trained in place."""
 
-    def __init__(self, bench: Bench, start: Population, policy: Policy, step: Step, seeds: Seeds, row: Row) -> None:
+    def __init__(self, bench: Bench, start: Population, *, policy: Policy, step: Step, seeds: Seeds, row: Row) -> None:
         self.bench, self.policy, self.step, self.seeds, self.row = bench, policy, step, seeds, row
         self.work = Work()
         self.moved = self.diverged = False

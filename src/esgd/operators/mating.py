@@ -64,7 +64,7 @@ class Inverse:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """Weight = n, n − 1, …, 1 from the fittest to the least fit."""
+    """Weight = n, n − 1, …, 1 from the fittest to the least fit; who is equally fit weighs the same."""
 
     smoothing: float = 1.0
 
@@ -72,8 +72,8 @@ class Rank:
         _check(positive={}, smoothing=self.smoothing)
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        ranks = fitness.argsort(stable=True).argsort()
-        return (len(fitness) - ranks).to(fitness)
+        fitter = (fitness < fitness[:, None]).sum(dim=1)
+        return (len(fitness) - fitter).to(fitness)
 
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
         return spin(self.weights, fitness, self.smoothing, mates, generator)

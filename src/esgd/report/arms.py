@@ -24,7 +24,7 @@ LABELS = {
     WITHOUT_EVOLUTION: "ESGD w/o evolution",
     ESGD: "ESGD",
 }
-LAST, SOUP = "population baseline, last checkpoint", "greedy soup of ESGD w/o evolution"
+LAST, SOUP = "population baseline, last", "greedy soup"
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,29 @@ def standings(comparison: Comparison) -> dict[str, list[Entry]]:
     The population baseline has two rows where its last checkpoint is known: back-off gives ESGD its best checkpoint for
     free, so the baseline is shown with both.
     """
-    arms = comparison["arms"]
     rows: dict[str, list[Entry]] = {}
-    for arm, label in LABELS.items():
-        if arm == ESGD and comparison.get("soup"):
+    for label, entries in arms_of(comparison).items():
+        if label == LABELS[ESGD] and comparison.get("soup"):
             rows[SOUP] = list(comparison["soup"])
-        rows[label] = list(arms.get(arm, ()))
-        last = [{"seed": entry["seed"], **entry["last"]} for entry in rows[label] if entry.get("last")]
-        if arm == POPULATION and last:
+        rows[label] = list(entries)
+        last: list[Entry] = [{"seed": entry["seed"], **entry["last"]} for entry in entries if entry.get("last")]
+        if last:
             rows[LAST] = last
-    return {label: entries for label, entries in rows.items() if entries}
+    return rows
+
+
+def arms_of(comparison: Comparison) -> dict[str, Sequence[Entry]]:
+    """What was really trained, by label, ESGD last; an arm we have no label for goes by its own name."""
+    arms: Mapping[str, Sequence[Entry]] = comparison["arms"]
+    order = sorted(arms, key=lambda arm: arm == ESGD)
+    return {LABELS.get(arm, arm): arms[arm] for arm in order if arms[arm]}
 
 
 def metrics(comparison: Comparison) -> list[str]:
     """Names of the test metrics that any arm has, in the order they first appear."""
-    return list(dict.fromkeys(name for entries in standings(comparison).values() for e in entries for name in tested(e)))
+    return list(
+        dict.fromkeys(name for entries in standings(comparison).values() for e in entries for name in tested(e))
+    )
 
 
 def tested(entry: Entry) -> Mapping[str, float | None]:

@@ -51,6 +51,16 @@ def short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def exact(value: float) -> str:
+    """A number that a person once wrote down, as they would have.
+
+    >>> exact(0.001), exact(1e-6), exact(0.5), exact(60.0)
+    ('0.001', '1e-6', '0.5', '60')
+    """
+    spelt = f"{value:.6g}"
+    return _exponent(spelt) if "e" in spelt else spelt
+
+
 def count(value: float) -> str:
     """A number of samples.
 

@@ -1,4 +1,4 @@
-"""The paper's tables, for one comparison or one run: plain strings, to be spelt in HTML, Markdown, CSV or a terminal."""
+"""The paper's tables, for one comparison or one run: plain strings, for HTML, Markdown, CSV or a terminal."""
 
 from __future__ import annotations
 
@@ -11,16 +11,33 @@ from statistics import fmean
 from typing import Any
 
 from esgd.ledger import passes
-from esgd.report.arms import ESGD, LABELS, SOUP, TOP, Comparison, Entry, History, finite, lead, metrics, reached
-from esgd.report.arms import standings, tested
+from esgd.report.arms import (
+    ESGD,
+    LABELS,
+    LAST,
+    POPULATION,
+    SOUP,
+    TOP,
+    WITHOUT_EVOLUTION,
+    Comparison,
+    Entry,
+    History,
+    arms_of,
+    finite,
+    lead,
+    metrics,
+    reached,
+    standings,
+    tested,
+)
 from esgd.report.numerals import ABSENT, count, duration, mean_and_deviation, number, short
 
 LEDGER = {
     "sgd_forward": "SGD forward",
     "sgd_backward": "SGD backward",
-    "fitness_sgd": "fitness in the SGD step",
-    "fitness_evolution": "fitness in the evolution step",
-    "fitness_saved": "saved by early abort",
+    "fitness_sgd": "fitness, SGD step",
+    "fitness_evolution": "fitness, evolution",
+    "fitness_saved": "early abort saved",
 }
 _FIRST = ("nesterov", "lr", "momentum")  # the order of the paper's table
 _UNSAID = {"betas": [0.9, 0.999]}  # ADAM's β are fixed in the paper, and its table leaves them out
@@ -43,8 +60,6 @@ def table_1(comparison: Comparison) -> Table:
     ours = rows.get(LABELS[ESGD], [])
     judged = [None, *(["loss"] if "loss" in names else [])]
     most = min(TOP, int(comparison["recipe"].get("population", TOP)))
-    n = len(comparison["seeds"])
-    over = f"Mean ± sample standard deviation over {n} seeds" if n > 1 else "One seed"
     return Table(
         title=f"Table 1. {comparison['task']}",
         columns=(
@@ -64,18 +79,16 @@ def table_1(comparison: Comparison) -> Table:
             )
             for label, entries in rows.items()
         ),
-        caption=f"{over}. Fitness is what selection minimises; test is a split that selection never saw. θ_1:μ is the "
-        f"fittest individual; the range runs to the {_ordinal(most)} best. “ESGD ahead” counts the seeds on which ESGD "
-        f"is strictly lower than the arm of that row.",
+        caption=_caption(rows, most, seeds=len(comparison["seeds"])),
     )
 
 
 def ledger_table(comparison: Comparison) -> Table:
     """What every arm cost: samples by phase, work beside ESGD's, seconds. Means over seeds."""
-    arms: Mapping[str, Sequence[Entry]] = {LABELS[arm]: e for arm, e in comparison["arms"].items() if e}
+    arms = arms_of(comparison)
     work = {label: fmean(passes(entry["ledger"]) for entry in entries) for label, entries in arms.items()}
     ours = work.get(LABELS[ESGD], 0.0)
-    soup = f" {SOUP.capitalize()}: its work, and a fitness pass for every model that is tried."
+    soup = f" The {SOUP} costs what {LABELS[WITHOUT_EVOLUTION]} costs, and a fitness pass for every model it tries."
     return Table(
         title="Ledger",
         columns=("arm", *LEDGER.values(), "work beside ESGD", "seconds"),
@@ -94,7 +107,7 @@ def ledger_table(comparison: Comparison) -> Table:
 
 
 def leaders(history: History) -> Table:
-    """"The optimizers selected by the best candidate in the population over generations" (supplement, table 5)."""
+    """ "The optimizers selected by the best candidate in the population over generations" (supplement, table 5)."""
     return Table(
         title="The leader's optimizer",
         columns=("generation", "optimizer", "best fitness"),
@@ -136,6 +149,22 @@ def generation_name(line: Mapping[str, Any]) -> str:
     """k, and the stage where it is not the ordinary one."""
     stage = line.get("stage", "evolution")
     return str(line["k"]) if stage == "evolution" else f"{line['k']} ({stage})"
+
+
+def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> str:
+    """How table 1 is to be read."""
+    explained = {
+        LAST: f"The {LABELS[POPULATION]} is shown with its best checkpoint and with its last.",
+        SOUP: f"The {SOUP} averages elites of {LABELS[WITHOUT_EVOLUTION]} as long as the fitness does not rise.",
+    }
+    said = (
+        f"Mean ± sample standard deviation over {seeds} seeds." if seeds > 1 else "One seed.",
+        "Fitness is what selection minimises; test is a split that selection never saw.",
+        f"θ_1:μ is the fittest individual; the range runs to the {_ordinal(most)} best.",
+        "“ESGD ahead” counts the seeds on which ESGD is strictly lower than the arm of that row.",
+        *(words for label, words in explained.items() if label in rows),
+    )
+    return " ".join(said)
 
 
 def _policy(record: Mapping[str, Any] | None) -> str:

@@ -63,7 +63,8 @@ def load(path: Path, genome: Genome, history: Sequence[dict[str, Any]]) -> State
     if digest(tensors_file) != words["tensors"]:
         raise RunError(f"{tensors_file} was cut short or altered: its SHA-256 is not the one that {WORDS} knows.")
     try:
-        tensors = load_file(tensors_file)
+        # load_file maps the file into memory: what happens to the file later must not happen to the population
+        tensors = {name: tensor.clone() for name, tensor in load_file(tensors_file).items()}
     except SafetensorError as error:
         raise RunError(f"{tensors_file} cannot be read: {error}.") from error
     population = _population(words["population"], tensors, "population", genome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -56,8 +57,9 @@ def explained(folder: Path, doing: str, kept: str) -> Iterator[None]:
 
 
 def _advice(error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else None
-    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "space" in str(error).lower():
+    told = re.search(r"os error (\d+)", str(error))  # safetensors passes the system's number on in words
+    code = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "Free some disk space, then run the same command again: it goes on from there."
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "Choose a folder that you may write to, or change its permissions."

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -123,8 +123,8 @@ class RunFolder:
         self._rewind(None)
         return None, damaged
 
-    def save(self, state: State) -> dict[str, Any]:
-        """Checkpoint, model and history line of a finished generation; returns the line with its checkpoint time."""
+    def save(self, state: State) -> State:
+        """Checkpoint, model and history line of a finished generation; returns it with the line as it was written."""
         begun, line = perf_counter(), state.history[-1]
         kept = f"The state after generation {state.k - 1} is intact." if state.k > 1 else "Nothing earlier was lost."
         with explained(self.path, f"Saving generation {state.k}", kept):
@@ -134,7 +134,7 @@ class RunFolder:
             line = {**line, "seconds": {**line["seconds"], "checkpoint": perf_counter() - begun}}
             append_line(self.history_file, line)
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
-        return line
+        return replace(state, history=(*state.history[:-1], line))
 
     def _rewind(self, state: State | None) -> None:
         """Drop history lines later than the state that the run goes on from; they will be made again."""
@@ -151,6 +151,32 @@ class RunFolder:
                 f"{str(self.path)!r} belongs to another run:\n  {shown}\nA run goes on only with its own recipe, "
                 f"seed, data and network, or it would not be one run. Choose a new folder, or undo the difference."
             )
+
+
+@dataclass(frozen=True)
+class NoFolder:
+    """For runs that nobody wants to keep: the same verbs, and nothing is written."""
+
+    path: None = None
+
+    def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(manifest)
+
+    def latest(self, genome: Genome) -> tuple[State | None, list[str]]:
+        return None, []
+
+    def save(self, state: State) -> State:
+        return state
+
+
+@contextmanager
+def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
+    """The folder of a run, locked; or none."""
+    if path is None:
+        yield NoFolder()
+    else:
+        with RunFolder(Path(path)).locked() as folder:
+            yield folder
 
 
 def _without_none(table: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, inf
 
 from esgd.errors import RecipeError
 from esgd.policies import Policy
@@ -15,15 +15,14 @@ from esgd.species.distributions import Uniform
 class Inherited:
     """With `probability`, the policy that this individual (or its fittest mate) last accepted; else a fresh draw.
 
-    The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], clipped to [low, high]
-    where given, and annealed for generation k. Everything else is kept.
+    The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], clipped to the range
+    `clip` where that is given, and annealed for generation k. Everything else is kept.
     """
 
     species: Species
     probability: float = 0.7
     jitter: float = 0.4
-    low: float = 0.0
-    high: float = float("inf")
+    clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1 or self.jitter < 0:
@@ -38,5 +37,6 @@ class Inherited:
         if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
             return fresh
         shake = exp(self.jitter * (2 * unit.draw(request.seeds("jitter")) - 1))
-        drawn = min(max(known.hyper["lr"] / known.annealing * shake, self.low), self.high)
+        low, high = self.clip or (0.0, inf)
+        drawn = min(max(known.hyper["lr"] / known.annealing * shake, low), high)
         return replace(known, hyper={**known.hyper, "lr": drawn * fresh.annealing}, annealing=fresh.annealing)

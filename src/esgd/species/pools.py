@@ -55,7 +55,7 @@ class Sgd:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """The paper's ADAM pool: β_1 = 0.9 and β_2 = 0.999 fixed, "only the learning rate is randomized"."""
+    """The paper's ADAM pool: "only the learning rate is randomized"; β_1 = 0.9 and β_2 = 0.999 are torch's own."""
 
     lr: Rate
     gamma: float | None = None
@@ -69,7 +69,7 @@ class Adam:
         _check(self.lr, self.gamma)
 
     def __call__(self, request: Draw) -> Policy:
-        return _policy(request, "adam", self, {"betas": (0.9, 0.999), **_drawn(request, self.hyper)})
+        return _policy(request, "adam", self, _drawn(request, self.hyper))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def _coin(request: Draw, name: str) -> float:
 
 
 def _rate(lr: Rate) -> float | Uniform | LogUniform:
-    return Uniform(*lr) if isinstance(lr, tuple) else lr
+    return Uniform(*lr) if isinstance(lr, tuple) and len(lr) == 2 else lr
 
 
 def _check(lr: Rate, gamma: float | None) -> None:

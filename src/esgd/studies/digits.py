@@ -24,6 +24,10 @@ TRAIN, FITNESS = 700, 600  # the remaining 497 are the test split
 NOISE = 0.2
 GAMMA = 0.7
 
+SINGLE = Policy(optimizer="adam", hyper={"lr": 0.01})
+"""The best of twelve on seeds 100 to 105, which no report uses: SGD with Nesterov momentum 0.9 at 0.02 … 0.2 and ADAM
+at 0.001 … 0.03, annealed by γ or by a cosine over the run."""
+
 ABOUT = (
     f"8×8 images of handwritten digits (scikit-learn): {TRAIN} to train on, with {NOISE:.0%} of their labels redrawn "
     f"at random, {FITNESS} clean ones as fitness, and 497 clean ones that selection never sees."
@@ -50,7 +54,7 @@ def digits() -> dict[str, Any]:
         "about": ABOUT,
         "task": task,
         "recipe": recipe,
-        "single": Fixed(policy=warm, gamma=GAMMA),
+        "single": Fixed(policy=SINGLE, gamma=GAMMA),
     }
 
 

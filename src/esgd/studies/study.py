@@ -16,7 +16,6 @@ from esgd.recipe import Recipe
 from esgd.species import Fixed
 from esgd.spelling import decode, imported
 from esgd.studies.digits import digits
-from esgd.tasks import Supervised
 
 BUILT_IN: Mapping[str, Callable[[], Study]] = {"digits": lambda: Study(**digits())}
 
@@ -101,16 +100,10 @@ def _from_python(name: str, recipe: Recipe) -> Study:
         raise TaskError(str(error)) from error
     if isinstance(found, Study):
         return found
-    make = (lambda seed: found) if _is_task(found) else found
+    make = (lambda seed: found) if isinstance(found, Task) else found
     if not callable(make):
         raise TaskError(
             f"{name!r} is a {type(found).__name__}. Expected a task such as esgd.Supervised(…), a function from a "
             "seed to a task, or a Study."
         )
     return Study(name=name, about=f"The task {name}.", task=make, recipe=recipe)
-
-
-def _is_task(found: object) -> bool:
-    return isinstance(found, Supervised) or all(
-        callable(getattr(found, verb, None)) for verb in ("batches", "loss", "fitness")
-    )

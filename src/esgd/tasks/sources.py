@@ -148,7 +148,7 @@ class MapStyle(Protocol):
 
 def source(name: str, data: Any, workers: int) -> Source:
     """The source behind what a user passed as `train=`, `fitness=` or `test=`; refuses by name what cannot be one."""
-    if isinstance(data, TensorDataset):
+    if type(data) is TensorDataset:  # a subclass may augment in its __getitem__
         data = data.tensors
     if isinstance(data, tuple | list) and data and all(isinstance(item, Tensor) for item in data):
         return _tensors(name, tuple(data))

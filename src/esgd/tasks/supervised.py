@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
-from esgd.tasks.sources import Source, source
+from esgd.tasks.sources import Source, batches_of, source
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -113,7 +113,7 @@ class Supervised:
 
     def steps(self, settings: Settings) -> int | None:
         samples = self._train.samples
-        return None if samples is None else ceil(samples / self._batch_size(settings))
+        return None if samples is None else len(batches_of(torch.arange(samples), self._batch_size(settings)))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self._values(module(*batch[:-1]), batch).mean()

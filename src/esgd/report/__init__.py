@@ -1,0 +1,28 @@
+"""Report: history lines and comparisons as pictures, tables and one page of HTML that needs nothing but itself."""
+
+from esgd.report.findings import Remark, guarantee, headline, remarks, run_headline
+from esgd.report.notation import recipe_table
+from esgd.report.page import comparison_page, run_page
+from esgd.report.tables import Table, as_csv, as_markdown, leaders, ledger_table, run_ledger, run_seconds, table_1
+from esgd.report.writing import write_comparison, write_run
+
+__all__ = [
+    "Remark",
+    "Table",
+    "as_csv",
+    "as_markdown",
+    "comparison_page",
+    "guarantee",
+    "headline",
+    "leaders",
+    "ledger_table",
+    "recipe_table",
+    "remarks",
+    "run_headline",
+    "run_ledger",
+    "run_page",
+    "run_seconds",
+    "table_1",
+    "write_comparison",
+    "write_run",
+]

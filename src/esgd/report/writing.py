@@ -1,0 +1,89 @@
+"""The files of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from esgd.errors import RunError
+from esgd.report.arms import Comparison, Histories, finite
+from esgd.report.figures import figure_1, figure_2, figure_run, write_png
+from esgd.report.page import comparison_page, run_page
+from esgd.report.tables import as_markdown, table_1
+
+PAGE = "report.html"
+
+
+def write_comparison(
+    comparison: Comparison, histories: Histories, folder: Path, *, manifest: Mapping[str, Any] | None = None
+) -> Path:
+    """Write comparison.json, table-1.md, figure-1.png, figure-2.png and report.html; returns the path of the last.
+
+    The data come first: they are kept even where the packages that draw are missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words = json.dumps(_json(comparison), indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / "comparison.json").write_text(f"{words}\n", encoding="utf-8")
+    (folder / "table-1.md").write_text(as_markdown(table_1(comparison)), encoding="utf-8")
+    write_png(figure_1(histories), folder / "figure-1.png")
+    write_png(figure_2(histories), folder / "figure-2.png")
+    return _write_page(folder, comparison_page(comparison, histories, manifest=manifest))
+
+
+def write_run(folder: Path) -> Path:
+    """Read a run's history and manifest, write run.png and report.html; returns the path of the latter."""
+    history = read_lines(folder / "history.jsonl")
+    write_png(figure_run(history), folder / "run.png")
+    return _write_page(folder, run_page(folder.resolve().name, _manifest(folder / "manifest.json"), history))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a history; a last line that a running or killed process left half-written is not there yet."""
+    if not path.is_file():
+        raise RunError(
+            f"{str(path.parent)!r} has no history.jsonl. A report is made from the lines that a run writes there, one "
+            f"for every generation. Give the folder of a run, such as the one that fit(run=…) was given."
+        )
+    texts = [text for text in path.read_text(encoding="utf-8", errors="replace").split("\n") if text.strip()]
+    lines: list[dict[str, Any]] = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            if number < len(texts):
+                raise RunError(
+                    f"line {number} of {str(path)!r} is not JSON: {error}. Every line is one generation, and only the "
+                    f"last may be half-written. Restore the file from a copy, or resume the run, which mends it."
+                ) from error
+    if not lines:
+        raise RunError(
+            f"{str(path)!r} has no whole line yet. A report needs at least one finished generation. Try again when the "
+            f"first one has ended."
+        )
+    return lines
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """What the run is made of; a page can do without."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _write_page(folder: Path, text: str) -> Path:
+    path = folder / PAGE
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _json(value: Any) -> Any:
+    """JSON has no inf and no NaN: what diverged is null."""
+    if isinstance(value, Mapping):
+        return {str(name): _json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    return finite(value) if isinstance(value, float) else value

@@ -1,0 +1,174 @@
+"""Does an engine do what `Loop` does? `Loop` is the meaning; every other engine must equal it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from esgd.algorithm import evolve
+from esgd.beginning import prepare, scored
+from esgd.engines import Loop
+from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
+from esgd.population import Birth, Population
+from esgd.protocols import Engine, Role, Rules, Scores, Step, Trained, Workshop
+from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
+from esgd.testing.miniature import POLICIES, RECIPE, SEED, dropping, miniature, normalised, perceptron
+
+LOOP = Loop(threads=1)
+STEPS = (
+    Step(k=1, epochs=2, backoff=PerEpoch(), before=0, total=4),
+    Step(k=2, epochs=2, backoff=PerGeneration(), before=2, total=4, keep_ends=True),
+)
+
+
+def check_engine(engine: Engine, *, tolerance: float = 0.0) -> None:
+    """Train, evaluate, unite and run with the engine and with `Loop`, and compare.
+
+    `tolerance` is absolute and relative; 0 asks for the same bits, and then a network with dropout is compared too.
+
+    >>> check_engine(Loop(threads=1))
+    """
+    for name, make_model in {"a perceptron": perceptron, "a network with BatchNorm": normalised}.items():
+        rules = replace(prepare(miniature(make_model), RECIPE, SEED), baggage=CarriedByMate())
+        progress = Progress([])
+        with LOOP.open(rules, Progress([])) as loop, engine.open(rules, progress) as workshop:
+            start = scored(loop, RandomStart()(rules.task, rules.genome, loop, len(POLICIES), rules.seeds.at("init")))
+            bout = Bout(name, rules, loop, workshop, start, tolerance)
+            with leaves_global_randomness_alone("the engine"):
+                bout.check_train()
+                bout.check_evaluate()
+                bout.check_unite()
+            bout.check_spent()
+        progress.check(len(start))
+    for make_model in (normalised, dropping) if tolerance == 0.0 else (normalised,):
+        _check_run(engine, make_model, tolerance)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Notes down what an engine says of its progress."""
+
+    ticks: list[tuple[str, int, int]]
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        self.ticks.append((phase, done, total))
+
+    def check(self, n: int) -> None:
+        within = all(1 <= done <= total for _, done, total in self.ticks)
+        expect(
+            within and ("sgd", n, n) in self.ticks,
+            f"the engine's progress does not end at ('sgd', {n}, {n}): {self.ticks}. Call tick(phase, done, total) "
+            f"after each individual, with the phases 'sgd' and 'evolution'.",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Bout:
+    """The engine beside `Loop` on one network."""
+
+    name: str
+    rules: Rules
+    loop: Workshop
+    engine: Workshop
+    start: Population
+    tolerance: float
+
+    def check_train(self) -> None:
+        for step in STEPS:
+            ours = self._unchanged(partial(self.engine.train, self.start, POLICIES, step), "train")
+            self._same(_outcome(ours), _outcome(self.loop.train(self.start, POLICIES, step)), f"train with {step}")
+            again = self.engine.train(self.start, POLICIES, step)
+            self._same(_outcome(again), _outcome(ours), f"train with {step}, the second time,", tolerance=0.0)
+
+    def check_evaluate(self) -> None:
+        births, elites = self._births(), RECIPE.elite_count
+        full = self._unchanged(partial(self.engine.evaluate, self.start, births), "evaluate")
+        expect(full.complete.all(), "evaluate without `elites` left an evaluation incomplete. It may abort none.")
+        self._same(full.fitness, self.loop.evaluate(self.start, births).fitness, "the fitness of evaluate")
+        early = self._unchanged(partial(self.engine.evaluate, self.start, births, elites=elites), "evaluate")
+        done = early.complete
+        expect((early.fitness[~done] == torch.inf).all(), "evaluate gave an aborted birth a fitness other than +inf.")
+        self._same(early.fitness[done], full.fitness[done], "the fitness of evaluate with `elites`")
+        everyone = torch.cat([self.start.fitness, full.fitness]).sort().values
+        expect(
+            (full.fitness[~done] > everyone[elites - 1]).all(),
+            f"evaluate aborted births of fitness {full.fitness[~done].tolist()}, though the {elites} best reach up to "
+            f"{float(everyone[elites - 1])}. Only one that cannot be elite may be aborted; selection would change.",
+        )
+        none = self.engine.evaluate(self.start, [], elites=elites)
+        expect(len(none.fitness) == len(none.complete) == 0, "evaluate of no births returned scores for some.")
+        lost = replace(self.start, rows=torch.full_like(self.start.rows, torch.nan))
+        diverged = self.engine.evaluate(lost, [Birth("9.1.0", mates=(0,))])
+        expect(
+            diverged.fitness.tolist() == [torch.inf],
+            f"a network whose parameters are NaN has fitness {diverged.fitness.tolist()} instead of [inf].",
+        )
+
+    def check_unite(self) -> None:
+        parents = self.loop.train(self.start, POLICIES, STEPS[0]).population
+        births, n = self._births(), len(parents)
+        full = self.engine.evaluate(parents, births)
+        early = self.engine.evaluate(parents, births, elites=RECIPE.elite_count)
+        chosen = [n + 3, 2, n, n + 7, 0, n + 11]
+        for scores in (full, early, Scores.unknown(len(births))):
+            united = self._unchanged(partial(self.engine.unite, parents, births, scores, chosen), "unite")
+            expected = self.loop.unite(parents, births, scores, chosen)
+            self._same(contents(united), contents(expected), "unite")
+            self._same(united.fitness[[0, 2, 3, 5]], full.fitness[[3, 0, 7, 11]], "the offspring's fitness in unite")
+            self._same(contents(united[[1, 4]]), contents(parents[[2, 0]]), "the parents in unite", tolerance=0.0)
+        nobody = self.engine.unite(self.start[[]], [], Scores.unknown(0), [])
+        expect(len(nobody) == 0, f"unite of nobody has {len(nobody)} individuals. A recipe may have no immigrants.")
+
+    def check_spent(self) -> None:
+        self.engine.spent()
+        self.engine.train(self.start, POLICIES, STEPS[0])
+        samples = 2 * len(POLICIES) * 60  # two epochs of the sixty training samples for each
+        spent = self.engine.spent().samples
+        expect(
+            spent["sgd_forward"] == spent["sgd_backward"] == samples and spent["fitness_sgd"] > 0,
+            f"after training {samples} samples the engine has spent {spent}. Count every sample, and of each fitness.",
+        )
+        again = self.engine.spent().samples
+        expect(not any(again.values()), f"asked again, the engine has spent {again}: spent() starts over each time.")
+
+    def _births(self) -> list[Birth]:
+        roles = [Role.HELD] * len(self.start)
+        return RECIPE.breed(self.start, roles, k=1, v=1, seeds=self.rules.seeds)
+
+    def _same(self, found: Any, expected: Any, what: str, tolerance: float | None = None) -> None:
+        allowed = self.tolerance if tolerance is None else tolerance
+        text = difference(found, expected, tolerance=allowed)
+        expect(
+            not text,
+            f"{what} on {self.name} is not what it must be: {text} (tolerance {allowed}). An engine decides where the "
+            f"work is done, never what comes out.",
+        )
+
+    def _unchanged(self, act: partial[Any], what: str) -> Any:
+        """The outcome of an act that must leave the population it is given, its first argument, as it was."""
+        given: Population = act.args[0]
+        before = contents(given)
+        outcome = act()
+        text = difference(contents(given), before)
+        expect(not text, f"{what} changed the population it was given: {text}. Populations are values; work on copies.")
+        return outcome
+
+
+def _check_run(engine: Engine, make_model: Callable[[], nn.Module], tolerance: float) -> None:
+    """Two whole generations."""
+    recipe = replace(RECIPE, sgd_epochs=1)
+    ours, loops = (
+        [contents(each.population) for each in evolve(miniature(make_model), recipe, seed=SEED, engine=one)]
+        for one in (engine, LOOP)
+    )
+    text = difference(ours, loops, tolerance=tolerance)
+    expect(not text, f"a run with {make_model.__name__} networks differs from Loop's: {text} (tolerance {tolerance}).")
+
+
+def _outcome(trained: Trained) -> Sequence[Any]:
+    return [contents(trained.population), trained.moved, trained.refused, trained.diverged, contents(trained.ends)]

@@ -1,0 +1,54 @@
+"""A task, a recipe and policies so small that an engine can be checked on them in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from esgd.operators import Gaussian
+from esgd.policies import Policy
+from esgd.randomness import Seeds
+from esgd.recipe import Recipe
+from esgd.schedules import Cosine
+from esgd.tasks import Supervised
+
+SEED = 7
+
+RECIPE = Recipe(
+    population=5,
+    offspring=12,
+    mates=frozenset({1, 2}),
+    elites=3,
+    generations=2,
+    mutation=Gaussian(sigma=0.2),
+)
+
+POLICIES = (
+    Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    Policy(optimizer="adam", hyper={"lr": 0.01, "betas": (0.9, 0.999)}),
+    Policy(optimizer="sgd", hyper={"lr": 0.2, "weight_decay": 0.01}, schedule=Cosine(), settings={"batch_size": 16}),
+    Policy(optimizer="sgd", hyper={"lr": 1e38}),  # diverges
+    Policy(optimizer="adamw", hyper={"lr": 0.003}, clip_norm=0.1),
+)
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 3))
+
+
+def miniature(make_model: Callable[[], nn.Module]) -> Supervised:
+    """Three classes in six dimensions; the fitness has four parts, so there is something to abort."""
+    x = torch.randn(300, 6, generator=Seeds(SEED)("x"))
+    y = (x[:, :3] + x[:, 3:]).argmax(dim=1)
+    return Supervised(make_model, F.cross_entropy, train=(x[:60], y[:60]), fitness=(x[60:], y[60:]), batch_size=20)

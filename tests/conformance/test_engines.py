@@ -1,0 +1,205 @@
+"""Every built-in engine equals `Loop`, and every sentence of `check_engine` is earned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from esgd import Loop, engines
+from esgd.beginning import prepare, scored
+from esgd.engines import choose
+from esgd.operators import RandomStart
+from esgd.protocols import Role, Scores
+from esgd.testing import check_engine
+from esgd.testing.miniature import RECIPE, miniature, perceptron
+
+ENGINES = [Loop(), Loop(threads=1), choose("auto", parameters=83)]
+
+
+def test_no_engine_is_left_out() -> None:
+    exported = {name for name in engines.__all__ if is_dataclass(getattr(engines, name))}
+    assert {type(each).__name__ for each in ENGINES} == exported
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
+def test_built_in_engines_conform(engine: Any) -> None:
+    check_engine(engine)
+
+
+def test_the_miniature_gives_early_abort_something_to_do() -> None:
+    rules = prepare(miniature(perceptron), RECIPE, 7)
+    with Loop(threads=1).open(rules, lambda *tick: None) as loop:
+        start = scored(loop, RandomStart()(rules.task, rules.genome, loop, 5, rules.seeds.at("init")))
+        births = RECIPE.breed(start, [Role.HELD] * 5, k=1, v=1, seeds=rules.seeds)
+        complete = loop.evaluate(start, births, elites=3).complete
+    assert complete.any()
+    assert not complete.all()
+
+
+class Around:
+    """A workshop that hands everything on to another; each broken one differs in one thing."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        return self.inner.train(population, policies, step)
+
+    def evaluate(self, parents: Any, births: Any, elites: int | None = None) -> Any:
+        return self.inner.evaluate(parents, births, elites)
+
+    def unite(self, parents: Any, births: Any, scores: Any, chosen: Any) -> Any:
+        return self.inner.unite(parents, births, scores, chosen)
+
+    def spent(self) -> Any:
+        return self.inner.spent()
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    workshop: Any
+    quiet: bool = False
+
+    @contextmanager
+    def open(self, rules: Any, tick: Any) -> Iterator[Any]:
+        with Loop(threads=1).open(rules, (lambda *tick: None) if self.quiet else tick) as inner:
+            yield self.workshop(inner)
+
+
+def test_an_engine_around_another_conforms() -> None:
+    check_engine(Wrapped(Around))
+
+
+class Imprecise(Around):
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        trained = super().train(population, policies, step)
+        return replace(trained, population=replace(trained.population, rows=trained.population.rows + 1e-6))
+
+
+class TrainsInPlace(Around):
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        trained = super().train(population, policies, step)
+        population.rows.copy_(trained.population.rows)
+        return trained
+
+
+class ForgetsPolicies(Around):
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        trained = super().train(population, policies, step)
+        return replace(trained, population=replace(trained.population, policies=population.policies))
+
+
+class ForgetsBaggage(Around):
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        trained = super().train(population, policies, step)
+        return replace(trained, population=replace(trained.population, baggage=population.baggage))
+
+
+class DrawsGlobally(Around):
+    def train(self, population: Any, policies: Any, step: Any) -> Any:
+        torch.rand(1)
+        return super().train(population, policies, step)
+
+
+class AbortsUnasked(Around):
+    def evaluate(self, parents: Any, births: Any, elites: int | None = None) -> Any:
+        return super().evaluate(parents, births, 1)
+
+
+class AbortsElites(Around):
+    def evaluate(self, parents: Any, births: Any, elites: int | None = None) -> Any:
+        scores = super().evaluate(parents, births, elites)
+        if elites is None or not births:
+            return scores
+        lucky = int(scores.fitness.argmin())
+        return Scores(
+            fitness=scores.fitness.index_fill(0, torch.tensor(lucky), torch.inf),
+            complete=scores.complete.index_fill(0, torch.tensor(lucky), False),
+        )
+
+
+class PartialSums(Around):
+    def evaluate(self, parents: Any, births: Any, elites: int | None = None) -> Any:
+        scores = super().evaluate(parents, births, elites)
+        return replace(scores, fitness=torch.where(scores.complete, scores.fitness, 9.0))
+
+
+class ReportsNaN(Around):
+    def evaluate(self, parents: Any, births: Any, elites: int | None = None) -> Any:
+        scores = super().evaluate(parents, births, elites)
+        lost = scores.fitness.isinf() & scores.complete
+        return replace(scores, fitness=torch.where(lost, torch.nan, scores.fitness))
+
+
+class Reorders(Around):
+    def unite(self, parents: Any, births: Any, scores: Any, chosen: Any) -> Any:
+        return super().unite(parents, births, scores, sorted(chosen))
+
+
+class NeverFinishes(Around):
+    def unite(self, parents: Any, births: Any, scores: Any, chosen: Any) -> Any:
+        done = Scores(fitness=scores.fitness, complete=torch.ones_like(scores.complete))
+        return super().unite(parents, births, done, chosen)
+
+
+class TouchesParents(Around):
+    def unite(self, parents: Any, births: Any, scores: Any, chosen: Any) -> Any:
+        united = super().unite(parents, births, scores, chosen)
+        parents.fitness.zero_()
+        return united
+
+
+class AddsUpForEver(Around):
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.total = inner.spent()
+
+    def spent(self) -> Any:
+        self.total += self.inner.spent()
+        return self.total
+
+
+class CountsNothing(Around):
+    def spent(self) -> Any:
+        return type(self.inner.spent())()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (Imprecise, r"train .* is not what it must be: 0.rows differs by up to"),
+        (TrainsInPlace, "train changed the population it was given"),
+        (ForgetsPolicies, "policies"),
+        (ForgetsBaggage, "baggage"),
+        (DrawsGlobally, "moved the global random generator of torch"),
+        (AbortsUnasked, "left an evaluation incomplete"),
+        (AbortsElites, "Only one that cannot be elite may be aborted"),
+        (PartialSums, "a fitness other than"),
+        (ReportsNaN, r"instead of \[inf\]"),
+        (Reorders, "unite on a perceptron is not what it must be"),
+        (NeverFinishes, "unite on a perceptron is not what it must be: fitness differs by up to inf"),
+        (TouchesParents, "unite changed the population it was given"),
+        (AddsUpForEver, "Count every sample"),
+        (CountsNothing, "Count every sample"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_broken_engine_is_caught(broken: Any, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_engine(Wrapped(broken))
+
+
+def test_an_engine_that_shows_no_progress_is_caught() -> None:
+    with pytest.raises(AssertionError, match="progress does not end at"):
+        check_engine(Wrapped(Around, quiet=True))
+
+
+def test_a_tolerance_forgives_rounding_and_nothing_more() -> None:
+    check_engine(Wrapped(Imprecise), tolerance=1e-4)
+    with pytest.raises(AssertionError, match="differs by up to"):
+        check_engine(Wrapped(Imprecise), tolerance=1e-7)

@@ -1,0 +1,96 @@
+"""The library equals Algorithm 1 written naively: bit for bit, generation by generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import esgd
+from esgd.operators import PerEpoch
+from tests.oracle.naive_esgd import Individual, Naive
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, dropout_mlp, mlp, random_data
+
+TRAIN, FITNESS = random_data(200), random_data(150, seed=1)
+SMALL = {"population": 6, "generations": 4}
+
+
+def wide() -> nn.Module:
+    """Odd sizes, so that the tensors of an individual lie at odd places of its row."""
+    layers = (nn.Linear(INPUTS, 65), nn.ReLU(), nn.Linear(65, 63), nn.ReLU(), nn.Linear(63, CLASSES))
+    return nn.Sequential(*layers)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The library takes one thread for networks this small; sums of a matrix product may depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# What the library is told, and what the page is told.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "back-off per epoch": (mlp, {"backoff": PerEpoch()}, {"per_epoch": True}),
+    "two evolution steps": (mlp, {"evolution_steps": 2}, {"evolution_steps": 2}),
+    "no evolution": (mlp, {"evolution_steps": 0}, {"evolution_steps": 0}),
+    "one mate": (mlp, {"mates": 1}, {"mates": (1,)}),
+    "one or two mates": (mlp, {"mates": {1, 2}}, {"mates": (1, 2)}),
+    "three mates": (mlp, {"mates": 3}, {"mates": (3,)}),
+    "BatchNorm": (batchnorm_mlp, {}, {}),
+    "BatchNorm, back-off per epoch": (batchnorm_mlp, {"backoff": PerEpoch()}, {"per_epoch": True}),
+    "dropout": (dropout_mlp, {}, {}),
+    "odd sizes": (wide, {}, {}),
+    "everything at once": (
+        batchnorm_mlp,
+        {"backoff": PerEpoch(), "evolution_steps": 2, "mates": {1, 2}, "sgd_epochs": 2},
+        {"per_epoch": True, "evolution_steps": 2, "mates": (1, 2), "sgd_epochs": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2018])
+@pytest.mark.parametrize("case", CASES)
+def test_the_library_equals_algorithm_1_written_naively(case: str, seed: int) -> None:
+    make_model, told, changes = CASES[case]
+    naive = Naive(make_model, TRAIN, FITNESS, seed, mu=6, generations=4, **changes)
+    task = esgd.Supervised(make_model, F.cross_entropy, train=TRAIN, fitness=FITNESS)
+    generations = esgd.evolve(task, esgd.Recipe(**SMALL, **told), seed=seed)
+    for generation, population in zip(generations, naive.run(), strict=True):
+        assert_equal(generation, population, naive)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_default_recipe_equals_it_and_both_do_something(seed: int) -> None:
+    naive = Naive(mlp, TRAIN, FITNESS, seed)
+    task = esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
+    seen = []
+    for generation, population in zip(esgd.evolve(task, seed=seed), naive.run(), strict=True):
+        assert_equal(generation, population, naive)
+        seen.append(generation)
+    assert len(seen) == 10
+    assert {policy.optimizer for policy in seen[0].policies} == {"sgd", "adam"}
+    assert any(0 < generation.backed_off < 16 for generation in seen), "nothing was compared about back-off"
+    assert any(0 < generation.offspring_among_elites < 1 for generation in seen), "nothing was compared about survival"
+
+
+def assert_equal(generation: esgd.Generation, population: list[Individual], naive: Naive) -> None:
+    ours = generation.population
+    assert torch.equal(ours.rows, torch.stack([each.row for each in population]))
+    assert ours.fitness.tolist() == [each.fitness for each in population]
+    assert [birth.id for birth in ours.births] == [each.name for each in population]
+    assert [birth.parents for birth in ours.births] == [each.parents for each in population]
+    assert [flat(policy) for policy in generation.policies] == naive.drawn
+    assert [flat(policy) for policy in ours.policies] == [each.policy for each in population]
+    assert generation.backed_off == naive.refused
+    for name in dict(population[0].module.named_buffers()):
+        assert torch.equal(ours.buffers[name], torch.stack([each.module.get_buffer(name) for each in population]))
+
+
+def flat(policy: esgd.Policy | None) -> dict[str, Any] | None:
+    return None if policy is None else {"optimizer": policy.optimizer, **policy.hyper}

@@ -1,0 +1,224 @@
+"""The command line as a person meets it: real processes, real exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "--set",
+    "population=3",
+    "--set",
+    "offspring=4",
+    "--set",
+    "elites=0.6",
+    "--set",
+    "generations=2",
+    "--set",
+    "sgd_epochs=1",
+]
+
+TASK = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+import esgd
+
+x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+y = (x[:, 0] > 0).long()
+task = esgd.Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
+number = 7
+
+
+def slow_task(seed):
+    import time
+
+    def loss(output, target):
+        time.sleep(0.02)
+        return F.cross_entropy(output, target)
+
+    return esgd.Supervised(lambda: nn.Linear(4, 2), loss, train=(x, y), fitness=(x, y), batch_size=8)
+"""
+
+
+def esgd(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "esgd", *arguments]
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, env=environment)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(TASK)
+    return tmp_path
+
+
+def test_run_prints_json_on_standard_output_and_nothing_else(home: Path) -> None:
+    done = esgd("run", "digits", *SMALL, "--json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["generations"] == answer["guarantee_held"] == 2
+    assert (home / answer["run"] / "model.safetensors").is_file()
+    assert done.stderr.count("k=") == 2, "one plain line for each generation when there is no terminal"
+
+
+def test_quiet_says_nothing(home: Path) -> None:
+    done = esgd("run", "mine:task", "--set", "generations=1", "--quiet", "--json", cwd=home)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_resume_of_a_finished_run_gives_its_result_again(home: Path) -> None:
+    first = json.loads(esgd("run", "digits", *SMALL, "--run", "r", "--json", cwd=home).stdout)
+    again = esgd("resume", "r", "--json", cwd=home)
+    assert json.loads(again.stdout) == first
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
+    arguments = [sys.executable, "-m", "esgd", "run", "mine:slow_task", "--run", "r", "--set", "generations=3"]
+    process = subprocess.Popen(
+        [*arguments, "--set", "population=3"], cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    history = home / "r" / "history.jsonl"
+    for _ in range(600):
+        if history.is_file() and history.read_text().count("\n") >= 1:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "esgd resume r" in said
+    assert "Traceback" not in said
+    resumed = esgd("resume", "r", "--json", cwd=home)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["generations"] == 3
+
+
+@pytest.mark.slow
+def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
+    done = esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert list(answer["arms"]) == ["single", "population", "no_evolution", "esgd"]
+    for entries in answer["arms"].values():
+        assert [entry["seed"] for entry in entries] == [0, 1]
+        assert {"fitness", "top", "test", "ledger", "seconds"} <= entries[0].keys()
+    epochs = {arm: entries[0]["ledger"]["sgd_backward"] for arm, entries in answer["arms"].items()}
+    assert epochs["population"] == epochs["no_evolution"] == epochs["esgd"]
+    for name in ("report.html", "figure-1.png", "figure-2.png", "table-1.md"):
+        assert (home / "c" / name).stat().st_size > 100
+    table = esgd("compare", "digits", *SMALL, "--seeds", "2", "--quiet", "--out", "c", cwd=home).stdout
+    assert "population baseline" in table
+    assert "ESGD w/o evolution" in table
+
+
+def test_explain_gives_the_resolved_recipe_under_its_names(home: Path) -> None:
+    answer = json.loads(esgd("explain", "digits", "--json", cwd=home).stdout)
+    assert answer["recipe"]["population"] == answer["symbols"]["μ"] == 16
+    assert answer["recipe"]["offspring"] == answer["symbols"]["λ"] == 64
+    assert answer["symbols"]["m"] == 9
+    assert answer["cost"]["sgd_epochs"] == 16 * 8 * 5
+    assert answer["cost"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
+    assert answer["cost"]["seconds"] > 0
+    assert "μ = 16" in esgd("explain", "digits", cwd=home).stdout
+
+
+def test_list_names_what_is_built_in(home: Path) -> None:
+    rooms = json.loads(esgd("list", "--json", cwd=home).stdout)
+    assert "digits" in rooms["tasks"]
+    assert {"sgd", "adam", "mixture"} <= rooms["species"].keys()
+    assert {"roulette", "elitist", "gaussian", "per_epoch"} <= rooms["operators"].keys()
+
+
+def test_offspring_follow_the_population_unless_given(home: Path) -> None:
+    assert (
+        json.loads(esgd("explain", "mine:task", "--set", "population=5", "--json", cwd=home).stdout)["symbols"]["λ"]
+        == 20
+    )
+
+
+def test_a_toml_file_describes_a_study(home: Path) -> None:
+    (home / "study.toml").write_text(
+        'task = "mine:task"\n[recipe]\npopulation = 4\nmates = [1, 2]\ngenerations = 1\n'
+        '[recipe.species]\nkind = "adam"\nlr = [1e-3, 1e-2]\n[recipe.backoff]\nkind = "per_epoch"\n'
+    )
+    answer = json.loads(esgd("explain", "study.toml", "--json", cwd=home).stdout)
+    assert answer["symbols"]["ρ"] == [1, 2]
+    assert answer["recipe"]["backoff"] == {"kind": "per_epoch", "probability": 1.0}
+    assert esgd("run", "study.toml", "--json", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "digit"], 2, ["'digit' is not a task", "Did you mean 'digits'"]),
+        (["run", "nowhere.toml"], 2, ["no file 'nowhere.toml'"]),
+        (["run", "mine:tsak"], 2, ["'mine:tsak' cannot be imported", "tsak"]),
+        (["run", "nobody:task"], 2, ["'nobody:task' cannot be imported", "PYTHONPATH"]),
+        (["run", "mine:number"], 2, ["'mine:number' is a int", "esgd.Supervised"]),
+        (["run", "digits", "--set", "popluation=3"], 2, ["'popluation'", "Did you mean 'population'"]),
+        (["run", "digits", "--set", "population"], 2, ["no value", "NAME=VALUE"]),
+        (["run", "digits", "--set", "population=0"], 2, ["population=0", "whole number ≥ 1"]),
+        (["run", "digits", "--set", "elites=120"], 2, ["elites=120 exceeds population=16", "elites=0.6"]),
+        (["run", "digits", "--set", "mates=99"], 2, ["mates=99", "population=16"]),
+        (["run", "digits", "--set", "mutation.sgima=0.1"], 2, ["'sgima'", "Did you mean 'sigma'"]),
+        (["run", "digits", "--set", "mutatoin.sigma=0.1"], 2, ["'mutatoin'", "Did you mean 'mutation'"]),
+        (["run", "digits", "--set", "backoff=per_epohc"], 2, ["'per_epohc'", "Did you mean 'per_epoch'"]),
+        (["run", "digits", "--set", "species.species.7.lr=1"], 2, ["'7' is not a place"]),
+        (["run", "digits", "--engine", "warp"], 2, ["engine='warp'", "auto"]),
+        (["resume", "nowhere"], 3, ["'nowhere' is not the folder of a run"]),
+        (["report", "nowhere"], 3, ["nowhere"]),
+        (["frobnicate"], 2, ["No such command"]),
+    ],
+)
+def test_bad_input_is_named_without_a_traceback(home: Path, arguments: list[str], code: int, words: list[str]) -> None:
+    done = esgd(*arguments, cwd=home)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert done.stdout == ""
+    assert not (home / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("task = 'digits'\n[recipe]\npopulatoin = 3\n", ["'populatoin'", "Did you mean 'population'"]),
+        ("task = 'digits'\nreciep = 1\n", ["unknown key 'reciep'", "Did you mean 'recipe'"]),
+        ("[recipe]\npopulation = 3\n", ["does not say what to train"]),
+        ("task = \n", ["cannot be read as TOML"]),
+        ("task = 'digits'\n[recipe.mating]\nkind = 'roulete'\n", ["'roulete'", "Did you mean 'roulette'"]),
+    ],
+)
+def test_a_bad_toml_file_is_explained(home: Path, text: str, words: list[str]) -> None:
+    (home / "bad.toml").write_text(text)
+    done = esgd("run", "bad.toml", cwd=home)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_debug_shows_the_traceback(home: Path) -> None:
+    assert "Traceback" in esgd("--debug", "run", "digit", cwd=home).stderr
+
+
+def test_a_run_begun_in_python_is_resumed_in_python(home: Path) -> None:
+    script = "import esgd, mine; esgd.fit(mine.task, esgd.Recipe(generations=1), seed=0, run='r', progress=False)"
+    subprocess.run([sys.executable, "-c", script], cwd=home, check=True, timeout=120)
+    done = esgd("resume", "r", cwd=home)
+    assert done.returncode == 3
+    assert "esgd.fit" in done.stderr
+
+
+def test_output_into_a_closed_pipe_is_not_an_error(home: Path) -> None:
+    command = f"{sys.executable} -m esgd list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=home, timeout=60)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,135 @@
+"""Table 1, the ledger and the leaders show the numbers of the data."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from statistics import fmean, stdev
+
+import pytest
+
+from esgd.ledger import passes
+from esgd.report import Table, as_csv, as_markdown, leaders, ledger_table, run_ledger, run_seconds, table_1
+
+
+def column(table, name):
+    index = table.columns.index(name)
+    return {row[0]: row[index] for row in table.rows}
+
+
+def test_table_1_has_the_papers_rows_and_the_ones_that_make_it_fair(comparison):
+    assert [row[0] for row in table_1(comparison).rows] == [
+        "single baseline",
+        "population baseline",
+        "population baseline, last",
+        "ESGD w/o evolution",
+        "greedy soup",
+        "ESGD",
+    ]
+
+
+def test_table_1_shows_mean_and_deviation_of_the_data(comparison):
+    fitness = [entry["fitness"] for entry in comparison["arms"]["esgd"]]
+    shown = column(table_1(comparison), "fitness θ_1:μ")["ESGD"]
+    mean, deviation = shown.split(" ± ")
+    assert float(mean) == pytest.approx(fmean(fitness), rel=1e-3)
+    assert float(deviation) == pytest.approx(stdev(fitness), abs=1e-3)
+
+
+def test_table_1_shows_every_test_metric_and_the_range_of_the_top(comparison):
+    table = table_1(comparison)
+    assert {"test loss", "test error"} <= set(table.columns)
+    assert column(table, "θ_1:μ ↔ θ_4:μ")["single baseline"] == "–"  # a population of 4 has no 15th best
+    assert column(table, "θ_1:μ ↔ θ_4:μ")["ESGD"].startswith("[")
+
+
+def test_the_last_checkpoint_is_not_the_best_one(make_comparison):
+    comparison = make_comparison(population=[(0.30, 0.4)], esgd=[(0.29, 0.4)])
+    comparison["arms"]["population"][0]["last"] = {"fitness": 0.35, "test": {"loss": 0.5}}
+    shown = column(table_1(comparison), "fitness θ_1:μ")
+    assert shown["population baseline"] == "0.3000"
+    assert shown["population baseline, last"] == "0.3500"
+
+
+def test_ahead_is_counted_seed_by_seed_and_strictly(make_comparison):
+    comparison = make_comparison(single=[(0.5, 0.1), (0.3, 0.5), (0.2, 0.5)], esgd=[(0.4, 0.2), (0.3, 0.4), (0.3, 0.4)])
+    comparison["arms"]["single"].reverse()  # paired by seed, not by position
+    table = table_1(comparison)
+    assert column(table, "ESGD ahead, fitness") == {"single baseline": "1 of 3", "ESGD": "–"}
+    assert column(table, "ESGD ahead, test loss")["single baseline"] == "2 of 3"
+
+
+def test_what_diverged_is_named_and_behind_whatever_did_not(make_comparison):
+    comparison = make_comparison(
+        single=[(None, None), (float("nan"), None)],
+        population=[(0.4, 0.4), (None, None)],
+        esgd=[(0.3, 0.3), (0.5, 0.5)],
+    )
+    table = table_1(comparison)
+    assert column(table, "fitness θ_1:μ")["single baseline"] == "diverged"
+    assert column(table, "fitness θ_1:μ")["population baseline"] == "0.4000 (1 of 2 diverged)"
+    assert column(table, "ESGD ahead, fitness")["population baseline"] == "2 of 2"
+
+
+def test_without_a_test_split_there_are_no_test_columns(make_comparison):
+    comparison = make_comparison(single=[(0.5, 0.1)], esgd=[(0.4, 0.2)])
+    for entries in comparison["arms"].values():
+        entries[0]["test"] = {}
+    assert table_1(comparison).columns == ("arm", "fitness θ_1:μ", "θ_1:μ ↔ θ_15:μ", "ESGD ahead, fitness")
+
+
+def test_an_arm_of_a_users_own_is_a_row_above_esgd(make_comparison):
+    comparison = make_comparison(esgd=[(0.4, 0.2)], clone=[(0.5, 0.3)])
+    assert [row[0] for row in table_1(comparison).rows] == ["clone", "ESGD"]
+    assert [row[0] for row in ledger_table(comparison).rows] == ["clone", "ESGD"]
+
+
+def test_the_ledger_compares_work_with_esgd_in_forward_equivalents(comparison):
+    work = {arm: fmean(passes(e["ledger"]) for e in entries) for arm, entries in comparison["arms"].items()}
+    shown = column(ledger_table(comparison), "work beside ESGD")
+    assert shown["ESGD"] == "1.00"
+    assert shown["single baseline"] == f"{work['single'] / work['esgd']:.2f}"
+
+
+def test_the_ledger_shows_samples_by_phase(comparison):
+    samples = fmean(entry["ledger"]["sgd_backward"] for entry in comparison["arms"]["esgd"])
+    assert column(ledger_table(comparison), "SGD backward")["ESGD"] == f"{samples:,.0f}"
+
+
+def test_leaders_are_spelt_as_in_the_paper(make_line):
+    sgd = {"optimizer": "sgd", "lr": 9.92e-3, "momentum": 0.21, "nesterov": False, "annealing": 0.9}
+    scheduled = {"optimizer": "sgd", "lr": 0.1, "schedule": {"kind": "cosine"}, "settings": {"batch_size": 20}}
+    history = [
+        make_line(1, [2.082]),
+        make_line(2, [2.0], leader=sgd),
+        make_line(3, [1.9], leader=scheduled),
+        make_line(4, [None], leader=None, stage="fine-tuning"),
+    ]
+    assert leaders(history).rows == (
+        ("1", "adam, lr=2.68e-4", "2.082"),
+        ("2", "sgd, nesterov=F, lr=9.92e-3, momentum=0.21", "2.000"),
+        ("3", "sgd, lr=0.1, batch_size=20, schedule=cosine", "1.900"),
+        ("4 (fine-tuning)", "untrained", "diverged"),
+    )
+
+
+def test_leaders_of_a_real_run_have_a_row_for_every_generation(histories):
+    history = histories["esgd"][0]
+    assert [row[0] for row in leaders(history).rows] == [str(line["k"]) for line in history]
+
+
+def test_a_run_adds_up_its_samples_and_seconds(make_line):
+    history = [make_line(1, [0.5]), make_line(2, [0.4])]
+    assert dict(run_ledger(history).rows)["SGD forward"] == "20"
+    assert dict(run_seconds(history).rows) == {"sgd": "3.0", "fitness": "0.5", "together": "3.5"}
+
+
+def test_markdown_shows_markup_and_pipes_as_text():
+    text = as_markdown(Table("<b>t</b>", ("a", "b"), (("x|y", "<script>"),), "two\nlines"))
+    assert text == ("**&lt;b&gt;t&lt;/b&gt;**\n\n| a | b |\n| --- | ---: |\n| x\\|y | &lt;script&gt; |\n\ntwo lines\n")
+
+
+def test_csv_reads_back_as_the_table(comparison):
+    table = ledger_table(comparison)
+    read = [tuple(row) for row in csv.reader(StringIO(as_csv(table)))]
+    assert read == [table.columns, *table.rows]

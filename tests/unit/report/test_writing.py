@@ -1,0 +1,90 @@
+"""Reports as files: what is written, what is read, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from esgd.errors import MissingExtraError, RunError
+from esgd.report import as_markdown, comparison_page, table_1, write_comparison, write_run
+
+
+@pytest.fixture
+def run(histories, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    lines = [json.dumps(line) for line in histories["esgd"][0]]
+    (folder / "history.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "manifest.json").write_text(json.dumps({"seed": 0, "versions": {"torch": "2.13.0"}}))
+    return folder
+
+
+def test_a_comparison_becomes_five_files(comparison, histories, tmp_path):
+    path = write_comparison(comparison, histories, tmp_path / "new" / "folder")
+    assert path == tmp_path / "new" / "folder" / "report.html"
+    assert {file.name for file in path.parent.iterdir()} == {
+        "report.html",
+        "figure-1.png",
+        "figure-2.png",
+        "table-1.md",
+        "comparison.json",
+    }
+    assert path.read_text(encoding="utf-8") == comparison_page(comparison, histories)
+    assert (path.parent / "table-1.md").read_text(encoding="utf-8") == as_markdown(table_1(comparison))
+    assert json.loads((path.parent / "comparison.json").read_text()) == comparison
+    assert (path.parent / "figure-1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_not_finite_is_null_in_the_json(make_comparison, tmp_path):
+    write_comparison(make_comparison(single=[(float("inf"), float("nan"))], esgd=[(0.5, 0.5)]), {}, tmp_path)
+    (entry,) = json.loads((tmp_path / "comparison.json").read_text())["arms"]["single"]
+    assert entry["fitness"] is None
+    assert entry["test"] == {"loss": None}
+
+
+def test_the_data_of_a_comparison_are_kept_where_nothing_can_be_drawn(comparison, histories, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError):
+        write_comparison(comparison, histories, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"comparison.json", "table-1.md"}
+
+
+def test_a_run_becomes_a_page_and_a_picture(run):
+    path = write_run(run)
+    text = path.read_text(encoding="utf-8")
+    assert path == run / "report.html"
+    assert "<h1>mine</h1>" in text
+    assert "2.13.0" in text
+    assert (run / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_half_written_last_line_is_not_there_yet(run):
+    whole = write_run(run).read_text(encoding="utf-8")
+    with (run / "history.jsonl").open("a") as file:
+        file.write('{"k": 4, "best": 0.3')
+    assert write_run(run).read_text(encoding="utf-8") == whole
+
+
+def test_a_damaged_line_in_the_middle_is_named(run):
+    first, _, rest = (run / "history.jsonl").read_text().partition("\n")
+    (run / "history.jsonl").write_text(f"{first}\n{{oops\n{rest}")
+    with pytest.raises(RunError, match="line 2 of .* is not JSON"):
+        write_run(run)
+
+
+def test_a_run_without_a_manifest_has_a_page_too(run):
+    (run / "manifest.json").unlink()
+    assert "Made with" not in write_run(run).read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(RunError, match="has no history.jsonl.*Give the folder of a run"):
+        write_run(tmp_path)
+
+
+def test_a_run_without_a_finished_generation_asks_for_patience(tmp_path):
+    (tmp_path / "history.jsonl").write_text('{"k": 1')
+    with pytest.raises(RunError, match="no whole line yet.*Try again"):
+        write_run(tmp_path)

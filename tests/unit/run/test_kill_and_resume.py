@@ -1,0 +1,68 @@
+"""`kill -9` at any moment, then the same command again: the same bits as a run that was never interrupted."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+VICTIM = Path(__file__).with_name("victim.py")
+MOMENTS = [
+    ("loss", 3),  # in the first SGD step
+    ("loss", 60),  # in the middle of a later one
+    ("fitness", 1),  # before generation 1
+    ("fitness", 30),  # while offspring are evaluated
+    ("fitness", 75),
+    *[("sync", number) for number in range(1, 13)],  # manifest, checkpoint, model: between any two writes
+]
+
+
+def run(folder: Path, where: str = "nowhere", number: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(VICTIM), str(folder), where, str(number)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def bits(folder: Path) -> dict[str, object]:
+    """Everything a user can compare; seconds are the one thing that may differ."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"]
+    tensors = load_file(sorted((folder / "checkpoint").iterdir())[-1] / "tensors.safetensors")
+    model = load_file(folder / "model.safetensors")
+    return {
+        "history": lines,
+        "tensors": {name: tensor.numpy().tobytes() for name, tensor in tensors.items()},
+        "model": {name: tensor.numpy().tobytes() for name, tensor in model.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("quiet") / "run"
+    assert run(folder).returncode == 0
+    return bits(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "number"), MOMENTS)
+def test_a_killed_run_ends_with_the_same_bits(
+    quiet: dict[str, object], tmp_path: Path, where: str, number: int
+) -> None:
+    folder = tmp_path / "run"
+    killed = run(folder, where, number)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    finished = run(folder)
+    assert finished.returncode == 0, finished.stderr
+    assert bits(folder) == quiet
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(quiet: dict[str, object], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    deaths = [run(folder, "loss", 40).returncode for _ in range(4)]
+    assert deaths.count(-signal.SIGKILL) >= 2
+    assert run(folder).returncode == 0
+    assert bits(folder) == quiet

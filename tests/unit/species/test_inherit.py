@@ -1,0 +1,102 @@
+"""Policies that are handed down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import exp, log
+from typing import Any
+
+import pytest
+
+import esgd
+from esgd.errors import RecipeError
+from esgd.operators import PerGeneration
+from esgd.schedules import Cosine
+from esgd.species import Adam, Inherited, Sgd
+from tests.small import ask, classify
+
+POOL = Sgd(lr=(0.1, 0.5), gamma=0.5)
+KNOWN = esgd.Policy(
+    optimizer="adamw",
+    hyper={"lr": 0.02 * 0.25, "weight_decay": 0.3},
+    settings={"batch_size": 8},
+    schedule=Cosine(),
+    annealing=0.25,
+    clip_norm=2.0,
+)
+
+
+def test_without_a_policy_to_inherit_a_fresh_one_is_drawn() -> None:
+    assert Inherited(species=POOL, probability=1.0)(ask(2, 3)) == POOL(ask(2, 3))
+
+
+def test_a_policy_is_inherited_with_its_probability() -> None:
+    drawn = Counter(Inherited(species=POOL)(ask(2, j, inherited=KNOWN)).optimizer for j in range(1000))
+    assert drawn["adamw"] / 1000 == pytest.approx(0.7, abs=0.05)
+    never = {Inherited(species=POOL, probability=0)(ask(2, j, inherited=KNOWN)).optimizer for j in range(50)}
+    assert never == {"sgd"}
+
+
+def test_what_is_not_inherited_is_exactly_the_fresh_draw() -> None:
+    """Paired arms: inheritance changes who inherits, not what the others draw."""
+    for j in range(50):
+        policy = Inherited(species=POOL, probability=0.5)(ask(2, j, inherited=KNOWN))
+        assert policy.optimizer == "adamw" or policy == POOL(ask(2, j))
+
+
+def test_the_rate_is_shaken_and_annealed_anew_and_everything_else_is_kept() -> None:
+    species = Inherited(species=POOL, probability=1.0, jitter=0.4)
+    shakes = []
+    for j in range(500):
+        policy = species(ask(3, j, inherited=KNOWN))
+        assert policy.annealing == 0.5**3
+        shakes.append(log(policy.hyper["lr"] / 0.5**3 / 0.02))
+        assert (policy.optimizer, policy.hyper["weight_decay"]) == ("adamw", 0.3)
+        assert (policy.settings, policy.schedule, policy.clip_norm) == ({"batch_size": 8}, Cosine(), 2.0)
+    assert -0.4 <= min(shakes) < -0.38
+    assert 0.38 < max(shakes) <= 0.4
+    assert sum(shakes) / 500 == pytest.approx(0, abs=0.04)
+
+
+def test_without_jitter_only_the_annealing_changes() -> None:
+    policy = Inherited(species=POOL, probability=1.0, jitter=0)(ask(4, inherited=KNOWN))
+    assert policy.hyper["lr"] == pytest.approx(0.02 * 0.5**4)
+
+
+def test_the_rate_is_clipped_before_it_is_annealed() -> None:
+    species = Inherited(species=POOL, probability=1.0, jitter=1.0, clip=(0.018, 0.025))
+    rates = [species(ask(1, j, inherited=KNOWN)).hyper["lr"] / 0.5 for j in range(100)]
+    assert min(rates) == 0.018
+    assert max(rates) == 0.025
+    assert len(set(rates)) > 2
+
+
+def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() -> None:
+    """In a run: whoever inherits goes on with the policy its population entry names."""
+    recipe = esgd.Recipe(
+        population=6,
+        generations=4,
+        sgd_epochs=1,
+        backoff=PerGeneration(),
+        species=Inherited(species=Adam(lr=(1e-3, 1e-2), gamma=1.0), probability=1.0, jitter=0.0),
+    )
+    generations = list(esgd.evolve(classify(), recipe, seed=0))
+    for before, after in zip(generations, generations[1:], strict=False):
+        for known, policy in zip(before.population.policies, after.policies, strict=True):
+            assert known is None or policy == known
+    inherited = [known for generation in generations[:-1] for known in generation.population.policies]
+    assert any(inherited), "nobody had anything to inherit"
+
+
+@pytest.mark.parametrize(("probability", "jitter"), [(-0.1, 0), (1.1, 0), (0.5, -1)])
+def test_what_cannot_be_is_refused(probability: float, jitter: float) -> None:
+    with pytest.raises(RecipeError, match=f"probability={probability}, jitter={jitter}: .*Use probability=0") as caught:
+        Inherited(species=POOL, probability=probability, jitter=jitter)
+    assert "fresh draw every generation" in str(caught.value)
+
+
+def test_jitter_is_in_units_of_the_logarithm() -> None:
+    species: Any = Inherited(species=POOL, probability=1.0, jitter=0.1)
+    rates = [species(ask(1, j, inherited=KNOWN)).hyper["lr"] / 0.5 / 0.02 for j in range(200)]
+    assert exp(-0.1) <= min(rates) * (1 + 1e-12)
+    assert max(rates) <= exp(0.1) * (1 + 1e-12)

@@ -1,0 +1,97 @@
+"""Learning schedules: the factor on a learning rate as training goes on."""
+
+from __future__ import annotations
+
+from math import cos, nan, pi
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esgd.errors import RecipeError
+from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Tail
+
+INSIDE = [Constant(), Cosine(floor=0.2), Linear(floor=0.2), Tail(floor=0.2)]
+
+
+def course(schedule: Any, epochs: int, *, before: int = 0, total: int = 1) -> list[float]:
+    """The factor at the beginning of each epoch and in the middle of the last."""
+    points = [*range(epochs), epochs - 0.5]
+    return [schedule(Moment(epoch=epoch, epochs=epochs, before=before, total=total)) for epoch in points]
+
+
+def test_constant_is_one() -> None:
+    assert course(Constant(), 4) == [1, 1, 1, 1, 1]
+
+
+def test_cosine_is_half_a_cosine_from_one_to_the_floor_inside_a_generation() -> None:
+    assert course(Cosine(floor=0), 4) == pytest.approx([(1 + cos(pi * t / 4)) / 2 for t in (0, 1, 2, 3, 3.5)])
+    assert course(Cosine(floor=0.2), 2)[:2] == pytest.approx([1, 0.6])
+
+
+def test_linear_is_a_straight_line() -> None:
+    assert course(Linear(floor=0.2), 4) == pytest.approx([1, 0.8, 0.6, 0.4, 0.3])
+
+
+def test_tail_anneals_the_last_epoch_only() -> None:
+    assert course(Tail(floor=0.2), 3) == pytest.approx([1, 1, 1, 0.6])
+
+
+@pytest.mark.parametrize("schedule", INSIDE, ids=str)
+def test_inside_a_generation_it_does_not_matter_which_one(schedule: Any) -> None:
+    assert course(schedule, 3, before=0, total=30) == course(schedule, 3, before=12, total=30)
+
+
+def test_cosine_over_the_run_goes_on_where_the_last_generation_stopped() -> None:
+    whole = [CosineRun()(Moment(epoch=e, epochs=12, before=0, total=12)) for e in range(12)]
+    pieces = [CosineRun()(Moment(epoch=e, epochs=4, before=b, total=12)) for b in (0, 4, 8) for e in range(4)]
+    assert pieces == whole
+    assert whole == pytest.approx([(1 + cos(pi * t / 12)) / 2 for t in range(12)])
+    assert CosineRun(floor=0.1)(Moment(epoch=5, epochs=9, before=10, total=12)) == pytest.approx(0.1), "never beyond"
+
+
+def test_steps_fall_after_the_named_global_epochs() -> None:
+    steps = Steps(after=(80, 121))
+    at = {epoch: steps(Moment(epoch=epoch % 20, epochs=20, before=epoch - epoch % 20)) for epoch in range(160)}
+    assert {at[epoch] for epoch in range(80)} == {1.0}
+    assert [at[epoch] for epoch in (80, 120)] == pytest.approx([0.1, 0.1])
+    assert [at[epoch] for epoch in (121, 159)] == pytest.approx([0.01, 0.01])
+    assert Steps(after=(1, 2), factor=0.5)(Moment(epoch=2.5, epochs=3)) == 0.25
+
+
+def test_a_drop_comes_with_the_first_step_of_its_epoch() -> None:
+    steps = Steps(after=(1,))
+    assert steps(Moment(epoch=0.999, epochs=3)) == 1
+    assert steps(Moment(epoch=1.0, epochs=3)) == pytest.approx(0.1)
+
+
+def test_steps_given_as_a_list_are_the_same_value() -> None:
+    assert Steps(after=[80, 121]) == Steps(after=(80, 121))
+
+
+@given(
+    st.sampled_from([Constant(), Cosine(), Linear(), Tail(), CosineRun(), Steps(after=(2, 5))]),
+    st.integers(1, 20),
+    st.integers(0, 100),
+    st.floats(0, 1, exclude_max=True),
+    st.floats(0, 1),
+)
+def test_a_schedule_never_rises_and_stays_between_nothing_and_one(
+    schedule: Any, epochs: int, before: int, late: float, early: float
+) -> None:
+    moments = [
+        Moment(epoch=share * epochs, epochs=epochs, before=before, total=before + epochs)
+        for share in (late * early, late)
+    ]
+    earlier, later = (schedule(moment) for moment in moments)
+    assert 1 >= earlier >= later - 1e-12
+    assert later >= 0
+
+
+@pytest.mark.parametrize("schedule", [Cosine, Linear, Tail, CosineRun])
+@pytest.mark.parametrize("floor", [-0.1, 1.5, nan])
+def test_a_floor_that_is_no_fraction_is_refused(schedule: Any, floor: float) -> None:
+    with pytest.raises(RecipeError, match="is not a fraction.*0 ≤ floor ≤ 1. Use floor=0.01 for 1%") as caught:
+        schedule(floor=floor)
+    assert f"floor={floor}" in str(caught.value)
