@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from esgd import report
 from esgd.algorithm import evolve
 from esgd.beginning import prepare
 from esgd.engines import choose
@@ -18,6 +17,7 @@ from esgd.population import Population
 from esgd.progress import Reporter, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
+from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe
 from esgd.spelling import decode, encode
@@ -71,13 +71,15 @@ def fit(
     engine: str | Engine = "auto",
     progress: bool = True,
     origin: str = "",
+    report: bool = True,
 ) -> Result:
     """Evolve a population to the end and return the fittest network.
 
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data it
     goes on where it stopped, and the result is the same, bit for bit, as if it never had; a folder of another run is
     refused.
-    `origin` is what `esgd resume` finds the task by: a built-in, a TOML file or "package.module:task".
+    At the end `report.html` is written there, unless `report` is False. `origin` is what `esgd resume` finds the task by:
+    a built-in, a TOML file or "package.module:task".
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
@@ -101,7 +103,7 @@ def fit(
             except KeyboardInterrupt:
                 reports.say(_farewell(state, folder.path, origin))
                 raise
-            if folder.path is not None:
+            if folder.path is not None and report:
                 _write_report(folder.path, reports)
     assert state is not None, "a recipe has at least one generation"
     return Result(state, list(state.history), folder.path)
@@ -116,7 +118,7 @@ def _farewell(state: State | None, path: Path | None, origin: str) -> str:
 
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
-        reports.say(f"report: {report.write_run(path)}")
+        reports.say(f"report: {write_run(path)}")
     except MissingExtraError as error:
         reports.say(f"No report: {error}")
 

@@ -72,6 +72,11 @@ class Terminal:
         self._console.print(sentence, highlight=False, soft_wrap=True)
 
 
+def announce(sentence: str) -> None:
+    """Say on standard error what comes next."""
+    Console(stderr=True).print(sentence, style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def reporter(*, shown: bool, generations: int, done: int = 0) -> Iterator[Reporter]:
     """A reporter for one run; silent where nothing shall be shown."""

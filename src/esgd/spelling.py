@@ -124,7 +124,7 @@ def imported(name: str) -> Any:
         found: Any = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise RecipeError(
             f"{name!r} cannot be imported: {error}. Names of your own are 'package.module:thing', and Python must "
             f"find the package: run from its folder, install it, or set PYTHONPATH."

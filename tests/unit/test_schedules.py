@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import esgd
 from esgd.errors import RecipeError
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Tail
+from esgd.species import Optimizer, Sgd
+from tests.small import RECORDING_SGD, RecordingSgd, classify
 
 INSIDE = [Constant(), Cosine(floor=0.2), Linear(floor=0.2), Tail(floor=0.2)]
 
@@ -95,3 +98,21 @@ def test_a_floor_that_is_no_fraction_is_refused(schedule: Any, floor: float) -> 
     with pytest.raises(RecipeError, match="is not a fraction.*0 ≤ floor ≤ 1. Use floor=0.01 for 1%") as caught:
         schedule(floor=floor)
     assert f"floor={floor}" in str(caught.value)
+
+
+def a_third(moment: Moment) -> float:
+    return 1 / 3
+
+
+def test_any_function_of_a_moment_is_a_schedule() -> None:
+    RecordingSgd.steps.clear()
+    species = Optimizer(name=RECORDING_SGD, lr=0.3, gamma=1.0, schedule=a_third)
+    list(esgd.evolve(classify(), esgd.Recipe(population=2, generations=2, sgd_epochs=1, species=species), seed=0))
+    assert {step["lr"] for step in RecordingSgd.steps} == {0.3 / 3}
+
+
+@pytest.mark.xfail(raises=RecipeError, reason="bug: refused for TOML's sake, and only after generation 1 was trained")
+def test_a_lambda_is_a_schedule_too() -> None:
+    recipe = esgd.Recipe(population=2, generations=1, species=Sgd(lr=0.1, schedule=lambda moment: 0.5))
+    (generation,) = esgd.evolve(classify(), recipe, seed=0)
+    assert generation.k == 1

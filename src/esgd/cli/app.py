@@ -111,7 +111,9 @@ def compare_(
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
     _print(as_json, comparison, show_comparison)
     try:
-        print(f"report: {report.write_comparison(comparison, histories, out)}", file=sys.stderr)
+        made_with = RunFolder(out / f"seed-{first_seed}" / "esgd").manifest()
+        page = report.write_comparison(comparison, histories, out, manifest=made_with)
+        print(f"report: {page}", file=sys.stderr)
     except MissingExtraError as error:
         print(f"No report: {error}", file=sys.stderr)
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from esgd.policies import Policy
 from esgd.report import Table, ledger_table, table_1
 
+WIDE = 120  # columns
+
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
     """The paper's table 1 for this task, and the ledger."""
-    console.print(f"\n[bold]{comparison['task']}[/bold]: {comparison['about']}\n", highlight=False)
+    console.print(f"\n{comparison['task']}: {comparison['about']}\n", highlight=False, markup=False)
     for table in (table_1(comparison), ledger_table(comparison)):
-        console.print(_rich(table))
+        console.print(table.title, markup=False, style="bold", highlight=False)
+        console.print(_rich(table, console.width))
+        console.print(table.caption, "", sep="\n", markup=False, highlight=False)
 
 
 def show_result(summary: dict[str, Any], console: Console) -> None:
@@ -65,13 +71,14 @@ def show_inventory(rooms: dict[str, Any], console: Console) -> None:
             console.print(f"  {name:<20}{about}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _rich(table: Table) -> RichTable:
-    drawn = RichTable(
-        title=table.title, caption=table.caption, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left"
-    )
+def _rich(table: Table, width: int) -> RichTable:
+    """A table whose cells are never broken; a narrow terminal gets means without their deviations."""
+    rows = [[escape(cell if width >= WIDE else cell.partition(" ± ")[0]) for cell in row] for row in table.rows]
+    drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
     for number, column in enumerate(table.columns):
-        drawn.add_column(column, justify="left" if number == 0 else "right")
-    for row in table.rows:
+        widest = max(map(cell_len, [*column.split(), *(row[number] for row in rows)]))
+        drawn.add_column(escape(column), justify="left" if number == 0 else "right", width=widest)
+    for row in rows:
         drawn.add_row(*row)
     return drawn
 

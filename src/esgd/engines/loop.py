@@ -86,7 +86,8 @@ class LoopWorkshop:
                 buffers[name][j] = value
             fitness[j], moved[j], diverged[j] = walk.fitness[0], walk.moved, walk.diverged
             accepted[j] = policy if walk.moved else accepted[j]
-            baggage[j] = packed(policy, walk.optimizer.state_dict()) if rules.baggage.keeps else None
+            if walk.moved or not rules.baggage.keeps:
+                baggage[j] = packed(policy, walk.optimizer.state_dict()) if rules.baggage.keeps else None
             if walk.end is not None and not walk.moved and walk.end.fitness < inf:
                 ends.append(self._end(population[j], policy, walk.end))
             self.work += walk.work

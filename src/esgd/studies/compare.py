@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from esgd.fit import Result, fit
+from esgd.progress import announce
 from esgd.protocols import Engine
-from esgd.studies.arms import arms
+from esgd.studies.arms import TITLES, arms
 from esgd.studies.soup import greedy_soup
 from esgd.studies.study import Study
 
@@ -31,7 +32,10 @@ def compare(
     for seed in seeds:
         task = study.task(seed)
         for arm, recipe in recipes.items():
-            result = fit(task, recipe, seed=seed, run=out / f"seed-{seed}" / arm, engine=engine, progress=progress)
+            if progress:
+                announce(f"seed {seed}, {TITLES[arm]}")
+            folder = out / f"seed-{seed}" / arm
+            result = fit(task, recipe, seed=seed, run=folder, engine=engine, progress=progress, report=False)
             entry = _entry(seed, result)
             if arm == "population":
                 last = result.population.best

@@ -106,6 +106,18 @@ def test_who_backs_off_keeps_the_state_it_had() -> None:
     assert torch.equal(after.population.rows, last(Carried(), species, generations=2, **data).population.rows)
 
 
+def test_who_backs_off_from_another_kind_of_optimizer_keeps_the_state_it_had_too() -> None:
+    """The policy on record is still the accepted one, and so is the state that goes with it."""
+    policies = {1: MOMENTUM, 2: esgd.Policy(optimizer="adam", hyper={"lr": 1e30}), 3: MOMENTUM}
+    data = {"backoff": PerGeneration(), "sgd_epochs": 1}
+    second = last(Carried(), lambda draw: policies[draw.k], generations=2, **data)
+    assert second.accepted == (False, False)
+    assert {state.optimizer for state in second.population.baggage} == {"sgd"}
+    detour = last(Carried(), lambda draw: policies[draw.k], generations=3, **data)
+    straight = last(Carried(), MOMENTUM, generations=2, **data)
+    assert torch.equal(detour.population.rows, straight.population.rows)
+
+
 def test_inherit_gives_the_fittest_mates_state() -> None:
     states = [OptimizerState("sgd", {}), OptimizerState("adam", {}), None]
     assert CarriedByMate().inherit(states) is states[0]

@@ -1,0 +1,105 @@
+"""Health notes: each is said where it applies, once, and says what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from esgd.health import examine
+from esgd.operators import Perturbed
+from esgd.recipe import Recipe
+
+RECIPE = Recipe(population=4, elites=2)
+ENOUGH = 1000
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    """A generation in good health."""
+    healthy = {
+        "k": 3,
+        "best": 0.5,
+        "fitness": [0.5, 0.6, 0.7, 0.8],
+        "elites": 2,
+        "backed_off": 1,
+        "checked": 4,
+        "diverged": 0,
+        "founders": 4,
+        "test": {},
+        "notes": [],
+    }
+    return {**healthy, **changes}
+
+
+def kinds(record: dict[str, Any], *earlier: dict[str, Any], recipe: Recipe = RECIPE, steps: int | None = ENOUGH) -> list[str]:
+    return [note.kind for note in examine(record, earlier, recipe, steps)]
+
+
+def test_a_healthy_generation_gets_no_note() -> None:
+    assert kinds(line()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "advice"),
+    [
+        ({"k": 1, "backed_off": 3}, "hot", "Lower their top"),
+        ({"backed_off": 4}, "frozen", "Anneal the learning rate"),
+        ({"diverged": 4}, "diverged", "Lower the learning-rate ranges"),
+        ({"fitness": [0.5, 0.50001, 0.7, None]}, "flat", "Lower elites"),
+        ({"founders": 1}, "lineage", "Lower elites"),
+    ],
+)
+def test_a_note_says_what_it_means_and_what_to_change(changes: dict[str, Any], kind: str, advice: str) -> None:
+    notes = examine(line(**changes), [], RECIPE, ENOUGH)
+    assert [note.kind for note in notes] == [kind]
+    assert advice in str(notes[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"k": 1, "backed_off": 2},  # half is not yet too hot
+        {"k": 2, "backed_off": 3},  # three quarters are usual later on
+        {"diverged": 3},
+        {"backed_off": 0, "checked": 0},  # no back-off at all
+        {"fitness": [None] * 4, "best": None},
+    ],
+)
+def test_what_is_still_usual_gets_no_note(changes: dict[str, Any]) -> None:
+    assert kinds(line(**changes)) == []
+
+
+def test_short_generations_are_flagged_with_their_number_of_steps() -> None:
+    (note,) = examine(line(), [], Recipe(population=4, elites=2, sgd_epochs=3), 10)
+    assert note.kind == "short"
+    assert "only 30 SGD steps" in note.text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "steps"),
+    [(RECIPE, None), (Recipe(population=4, evolution_steps=0), 1), (Recipe(population=4, sgd_epochs=0), 1)],
+    ids=["unknown", "no evolution", "no SGD"],
+)
+def test_generations_without_known_or_competing_sgd_are_not_called_short(recipe: Recipe, steps: int | None) -> None:
+    assert kinds(line(), recipe=recipe, steps=steps) == []
+
+
+def test_a_common_start_is_not_told_that_it_has_one_lineage() -> None:
+    assert kinds(line(founders=1), recipe=Recipe(population=4, start=Perturbed())) == []
+
+
+def test_a_test_loss_that_rises_while_the_fitness_falls_is_called_over_fitting() -> None:
+    earlier = line(k=1, best=0.9, test={"loss": 1.0})
+    notes = examine(line(k=2, best=0.5, test={"loss": 1.1}), [earlier], RECIPE, ENOUGH)
+    assert [note.kind for note in notes] == ["overfit"]
+    assert "stop at 1" in notes[0].text
+
+
+@pytest.mark.parametrize("loss", [0.9, 1.01, None])
+def test_a_test_loss_that_falls_wavers_or_is_not_finite_is_no_over_fitting(loss: float | None) -> None:
+    assert kinds(line(k=2, test={"loss": loss}), line(k=1, best=0.9, test={"loss": 1.0})) == []
+
+
+def test_a_note_is_said_once_in_a_run() -> None:
+    said = line(k=2, notes=[{"kind": "frozen", "text": "…"}])
+    assert kinds(line(backed_off=4), said) == []
