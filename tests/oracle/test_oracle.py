@@ -65,12 +65,11 @@ def test_the_library_equals_algorithm_1_written_naively(case: str, seed: int) ->
         assert_equal(generation, population, naive)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_default_recipe_equals_it_and_both_do_something(seed: int) -> None:
-    naive = Naive(mlp, TRAIN, FITNESS, seed)
+def test_the_default_recipe_equals_it_and_both_do_something() -> None:
+    naive = Naive(mlp, TRAIN, FITNESS, seed=0)
     task = esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
     seen = []
-    for generation, population in zip(esgd.evolve(task, seed=seed), naive.run(), strict=True):
+    for generation, population in zip(esgd.evolve(task, seed=0), naive.run(), strict=True):
         assert_equal(generation, population, naive)
         seen.append(generation)
     assert len(seen) == 10

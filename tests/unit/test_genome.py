@@ -52,7 +52,9 @@ def test_the_row_is_all_trainable_parameters_in_the_networks_order() -> None:
     assert genome.size == 4 * 3 + 3 + 3 * 2 + 2
 
 
-@pytest.mark.parametrize("make", [Tied, adapter, Buffers, lambda: nn.LSTM(3, 4, num_layers=2), lambda: nn.BatchNorm2d(3)])
+@pytest.mark.parametrize(
+    "make", [Tied, adapter, Buffers, lambda: nn.LSTM(3, 4, num_layers=2), lambda: nn.BatchNorm2d(3)]
+)
 def test_what_is_written_into_a_network_is_read_back_bit_for_bit(make: Callable[[], nn.Module]) -> None:
     genome = Genome.of(make())
     row = torch.randn(genome.size, generator=Seeds(0)("row"))
@@ -206,7 +208,10 @@ def test_initial_weights_depend_on_the_address_alone_and_the_caller_notices_noth
     first = build(lambda: nn.Linear(3, 2), Seeds(0, ("init", 1)))
     assert torch.equal(before, torch.get_rng_state())
     torch.rand(10)
-    again, other = build(lambda: nn.Linear(3, 2), Seeds(0, ("init", 1))), build(lambda: nn.Linear(3, 2), Seeds(0, ("init", 2)))
+    again, other = (
+        build(lambda: nn.Linear(3, 2), Seeds(0, ("init", 1))),
+        build(lambda: nn.Linear(3, 2), Seeds(0, ("init", 2))),
+    )
     assert torch.equal(first.weight, again.weight)
     assert not torch.equal(first.weight, other.weight)
 

@@ -31,7 +31,9 @@ def line(**changes: Any) -> dict[str, Any]:
     return {**healthy, **changes}
 
 
-def kinds(record: dict[str, Any], *earlier: dict[str, Any], recipe: Recipe = RECIPE, steps: int | None = ENOUGH) -> list[str]:
+def kinds(
+    record: dict[str, Any], *earlier: dict[str, Any], recipe: Recipe = RECIPE, steps: int | None = ENOUGH
+) -> list[str]:
     return [note.kind for note in examine(record, earlier, recipe, steps)]
 
 

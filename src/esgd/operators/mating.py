@@ -47,7 +47,7 @@ class Roulette:
 
 @dataclass(frozen=True, kw_only=True)
 class Inverse:
-    """Weight = 1 / f: almost uniform for close losses, undefined for f ≤ 0 (such individuals weigh as the best)."""
+    """Weight = best / f: almost uniform for close losses, undefined for f ≤ 0 (such individuals weigh as the best)."""
 
     smoothing: float = 1.0
 
@@ -56,7 +56,7 @@ class Inverse:
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         positive = fitness[fitness > 0]
-        return 1.0 / fitness.clamp(min=float(positive.min())) if len(positive) else torch.ones_like(fitness)
+        return positive.min() / fitness.clamp(min=float(positive.min())) if len(positive) else torch.ones_like(fitness)
 
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
         return spin(self.weights, fitness, self.smoothing, mates, generator)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,7 +18,6 @@ import esgd
 from esgd.errors import FitnessError
 from esgd.operators import Elitist, Gaussian, Perturbed, anyone, parents_only, trajectories
 from esgd.species import Sgd
-from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_data
 
 FITNESS = random_data(500, seed=1)  # eight parts
 

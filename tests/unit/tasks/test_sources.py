@@ -1,0 +1,213 @@
+"""Where samples come from: every form of data, in an order that seeds decide, and what is refused by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from esgd.errors import TaskError
+from esgd.randomness import Seeds, global_randomness
+from esgd.tasks.sources import Mapped, Stream, Tensors, batches_of, source
+
+X, Y = torch.arange(20.0).view(10, 2), torch.arange(10)
+SEEDS = Seeds(0, ("data",))
+
+
+class Augmented(Dataset[Any]):
+    """Adds noise from all three global generators, as augmentation libraries do."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        noise = torch.rand(2) + random.random() + np.random.rand()  # noqa: NPY002
+        return X[index] + noise, index
+
+
+FORMS = {
+    "tensors": lambda: source("train", (X, Y), 0),
+    "a list of two tensors": lambda: source("train", [X, Y], 0),
+    "a TensorDataset": lambda: source("train", TensorDataset(X, Y), 0),
+    "a Dataset": lambda: source("train", Augmented(), 0),
+    "a list of samples": lambda: source("train", list(zip(X, Y.tolist(), strict=True)), 0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_epoch_has_every_sample_once_in_the_order_that_seeds_decide(form: str) -> None:
+    def labels(seeds: Seeds) -> list[list[int]]:
+        return [batch[-1].tolist() for batch in FORMS[form]().epoch(seeds, 4)]
+
+    assert sorted(label for batch in labels(SEEDS) for label in batch) == list(range(10))
+    assert [len(batch) for batch in labels(SEEDS)] == [4, 4, 2]
+    assert labels(SEEDS) == labels(SEEDS)
+    assert labels(SEEDS) != labels(SEEDS.at("another epoch"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_are_fixed_and_keep_their_numbers_in_any_order(form: str) -> None:
+    made = FORMS[form]()
+    fixed = dict(made.parts(4))
+    assert [batch[-1].tolist() for batch in fixed.values()] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    visited = list(made.parts(4, [2, 0, 1]))
+    assert [number for number, _ in visited] == [2, 0, 1]
+    for number, batch in visited:
+        assert all(torch.equal(a, b) for a, b in zip(batch, fixed[number], strict=True))
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_batches_cover_everything_and_none_but_a_lone_one_has_a_single_sample(samples: int, batch_size: int) -> None:
+    batches = batches_of(torch.arange(samples), batch_size)
+    assert torch.equal(torch.cat(batches), torch.arange(samples))
+    assert max(len(batch) for batch in batches) <= batch_size + 1
+    assert batch_size == 1 or samples == 1 or min(len(batch) for batch in batches) > 1
+
+
+def test_the_noise_of_a_sample_depends_on_epoch_and_sample_and_not_on_the_caller() -> None:
+    made = Mapped(Augmented())
+    torch.manual_seed(1)
+    first = list(made.epoch(SEEDS, 4))
+    torch.manual_seed(2)
+    random.seed(3)
+    again = list(made.epoch(SEEDS, 4))
+    noise = {tuple((x - X[i]).tolist()) for batch in first for x, i in zip(*batch, strict=True)}
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(first, again, strict=True))
+    assert len(noise) == 10
+    assert not torch.equal(next(made.epoch(SEEDS.at("later"), 10))[0], next(made.epoch(SEEDS, 10))[0])
+
+
+def test_reading_a_dataset_leaves_the_callers_generators_alone() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    list(Mapped(Augmented()).epoch(SEEDS, 4))
+    list(Mapped(Augmented()).parts(4))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
+
+
+@pytest.mark.slow
+def test_the_number_of_loader_processes_changes_nothing() -> None:
+    alone, helped = (list(Mapped(Augmented(), workers=workers).epoch(SEEDS, 3)) for workers in (0, 2))
+    assert len(alone) == len(helped) == 3
+    assert all(
+        torch.equal(a, b) for one, other in zip(alone, helped, strict=True) for a, b in zip(one, other, strict=True)
+    )
+
+
+class Flipping(TensorDataset):
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        x, y = super().__getitem__(index)
+        return -x, y
+
+
+def test_a_tensor_dataset_with_its_own_getitem_is_read_through_it() -> None:
+    (_, (x, _)), *_ = source("train", Flipping(X, Y), 0).parts(4)
+    assert torch.equal(x, -X[:4])
+
+
+def test_a_stream_is_asked_again_for_every_epoch() -> None:
+    made = source("train", lambda: DataLoader(TensorDataset(X, Y), 5, shuffle=True), 0)
+    assert made.samples is None
+
+    def labels(seed: int) -> list[int]:
+        with global_randomness(seed):
+            return torch.cat([y for _, y in made.epoch(SEEDS, 99)]).tolist()
+
+    assert labels(1) == labels(1) != labels(2)
+    assert sorted(labels(1)) == list(range(10))
+
+
+@pytest.mark.xfail(
+    reason="open: a stream's fixed parts are shuffled by the caller's global generator", raises=AssertionError
+)
+def test_the_parts_of_a_shuffling_stream_are_fixed_too() -> None:
+    made = Stream(lambda: DataLoader(TensorDataset(X, Y), 5, shuffle=True))
+    first, again = ([batch[-1].tolist() for _, batch in made.parts(5)] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.xfail(reason="open: a DataLoader draws its base seed from the caller's generator", raises=AssertionError)
+def test_the_parts_of_a_stream_leave_the_callers_generator_alone() -> None:
+    before = torch.get_rng_state()
+    list(Stream(lambda: DataLoader(TensorDataset(X, Y), 5)).parts(5))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_fingerprint_of_tensors_changes_with_one_bit() -> None:
+    other = Y.clone()
+    other[3] += 1
+    fingerprints = {Tensors((X, y)).describe()["sha256"] for y in (Y, Y.clone(), other)}
+    assert len(fingerprints) == 2
+    assert Tensors((X, Y)).describe()["samples"] == 10
+    assert Mapped(Augmented()).describe() == {"kind": "Augmented", "samples": 10}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.float64])
+def test_tensors_of_every_dtype_have_a_fingerprint(dtype: torch.dtype) -> None:
+    assert len(Tensors((X.to(dtype), Y)).describe()["sha256"]) == 64
+
+
+def not_finite(value: float) -> Tensor:
+    x = X.clone()
+    x[7, 1] = value
+    return x
+
+
+class Lines(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return zip(X, Y, strict=True)
+
+
+class CountedLines(Lines):
+    def __len__(self) -> int:
+        return 10
+
+
+REFUSED: dict[str, tuple[Any, list[str]]] = {
+    "a DataLoader": (DataLoader(TensorDataset(X, Y)), ["train is a DataLoader", "lambda: loader"]),
+    "numpy arrays": ((X.numpy(), Y.numpy()), ["a tuple of ndarray, ndarray", "torch tensors"]),
+    "inputs without targets": ((X,), ["one tensor of shape (10, 2)", "(x, y)"]),
+    "a lone tensor": (X, ["train is a Tensor"]),
+    "nothing": (None, ["train is a NoneType"]),
+    "an empty tuple": ((), ["a tuple of nothing"]),
+    "a name": ("digits", ["train is a str"]),
+    "an iterable dataset": (Lines(), ["train is a Lines", "map-style"]),
+    "different lengths": ((X, Y[:9]), ["[10, 9] samples", "same length"]),
+    "no samples": ((X[:0], Y[:0]), ["train is empty", "[0, 0]"]),
+    "a scalar target": ((X, torch.tensor(1)), ["train is empty", "[10, 0]"]),
+    "an empty dataset": (TensorDataset(X[:0], Y[:0]), ["train is empty"]),
+    "an empty list": ([], ["train is an empty list"]),
+    "NaN": ((not_finite(torch.nan), Y), ["train[0] has NaN or inf in 1 of 10", "index 7", "Remove or fill"]),
+    "inf": ((X, not_finite(-torch.inf)), ["train[1] has NaN or inf", "index 7"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_data_that_cannot_be_read_is_refused_by_name(name: str) -> None:
+    data, words = REFUSED[name]
+    with pytest.raises(TaskError) as error:
+        source("train", data, 0)
+    assert [word for word in words if word not in str(error.value)] == []
+
+
+@pytest.mark.xfail(reason="open: whatever has a length and an index is taken for a dataset")
+@pytest.mark.parametrize(
+    "data",
+    [X.numpy(), [X.numpy(), Y.numpy()], {"x": X, "y": Y}, CountedLines()],
+    ids=["an array", "a list of arrays", "a dict", "an iterable dataset with a length"],
+)
+def test_what_only_looks_like_a_dataset_is_refused_at_construction(data: Any) -> None:
+    with pytest.raises(TaskError):
+        source("train", data, 0)
+
+
+def test_integers_are_not_searched_for_nan() -> None:
+    assert source("train", (Y, Y), 0).samples == 10
