@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf, isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ def workshop(task: esgd.Supervised, recipe: esgd.Recipe, *, seed: int = 0) -> It
 class RecordingSgd(torch.optim.SGD):
     """A real SGD that writes down the hyper-parameters it really steps with. Named in policies by `RECORDING_SGD`."""
 
-    steps: list[dict[str, Any]] = []
+    steps: ClassVar[list[dict[str, Any]]] = []
 
     def step(self, closure: Any = None) -> Any:
         group = self.param_groups[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from tests.small import ask, classify
 
 import esgd
 from esgd.operators import (
@@ -28,7 +29,6 @@ from esgd.species.pools import (
     PAPER_MOMENTUM_PROBABILITY,
     PAPER_NESTEROV_PROBABILITY,
 )
-from tests.small import ask, classify
 
 DEFAULTS = {
     "population": 16,
@@ -109,7 +109,7 @@ def test_the_constants_are_the_papers() -> None:
     """§4: "the m-elitist strategy is applied to 60% of the parent population"; supplement B and its tables."""
     assert PAPER_ELITES == 0.6
     assert OFFSPRING_PER_PARENT == 400 / 100
-    assert PAPER_MOMENTUM == Uniform(0.1, 0.9)
+    assert Uniform(0.1, 0.9) == PAPER_MOMENTUM
     assert PAPER_MOMENTUM_PROBABILITY == 0.8
     assert PAPER_NESTEROV_PROBABILITY == 0.5
     assert FINAL_ANNEALING == 0.05

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 from torch import Tensor, nn
 
 import esgd
@@ -33,7 +35,6 @@ from esgd.operators import (
 )
 from esgd.protocols import Role, Walk
 from esgd.species import Adam, LogUniform, Mixture, Sgd
-from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
 FITNESS = random_data(70, seed=1)
 CERTAIN = [PerEpoch(), PerGeneration(), BestOf(), BestOf(average=2)]
@@ -82,8 +83,7 @@ def courses(generations: Sequence[esgd.Generation]) -> list[Tensor]:
 def test_j_of_the_m_best_never_rises_nor_for_fewer(recipe: esgd.Recipe, seed: int, normalised: bool) -> None:
     task = classify(batchnorm_mlp if normalised else mlp, fitness=FITNESS)
     generations = list(esgd.evolve(task, recipe, seed=seed))
-    courses_ = courses(generations)
-    for before, after in zip(courses_, courses_[1:], strict=False):
+    for before, after in pairwise(courses(generations)):
         for old, new in zip(
             elite_means(before, recipe.elite_count), elite_means(after, recipe.elite_count), strict=True
         ):
@@ -157,7 +157,7 @@ def test_relaxed_back_off_waives_the_guarantee_but_the_best_ever_seen_is_kept(ba
         assert {generation.guarantee for generation in generations} == {"waived"}
         assert "0.7" in generations[0].waiver
         best = [float(fitness.min()) for fitness in courses(generations)]
-        rose += sum(new > old for old, new in zip(best, best[1:], strict=False))
+        rose += sum(new > old for old, new in pairwise(best))
         for k, generation in enumerate(generations, start=1):
             archive = generation.state.archive
             assert archive.best.fitness == min(best[: k + 1])

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small import classify, dropout_mlp
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.randomness import Seeds, global_randomness
-from tests.small import classify, dropout_mlp
 
 address = st.lists(st.integers(-5, 1000) | st.text("abc./ ", max_size=4), max_size=4).map(tuple)
 
@@ -53,26 +53,41 @@ def test_the_numbers_are_these_on_every_machine_and_for_ever() -> None:
     assert Seeds(2018).at("sgd", 3, 1).integer("data", 0, "order") == 1116682385065897524
 
 
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+
+
+def draw_all() -> tuple[float, float, float]:
+    """One number of each global generator that a user's code may draw from."""
+    return float(torch.rand(())), random.random(), float(np.random.rand())  # noqa: NPY002
+
+
 def test_global_generators_are_lent_and_given_back() -> None:
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)
-    expected = (torch.rand(2).tolist(), random.random(), np.random.rand())  # noqa: NPY002
-    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    seed_all(1)
+    expected = draw_all()
+    seed_all(1)
     with global_randomness(5):
-        inside = (torch.rand(2).tolist(), random.random(), np.random.rand())  # noqa: NPY002
-    assert (torch.rand(2).tolist(), random.random(), np.random.rand()) == expected  # noqa: NPY002
+        inside = draw_all()
+    assert draw_all() == expected
     with global_randomness(5):
-        assert (torch.rand(2).tolist(), random.random(), np.random.rand()) == inside  # noqa: NPY002
-    assert inside != expected
+        assert draw_all() == inside
+    assert not set(inside) & set(expected)
 
 
 def test_global_generators_are_given_back_after_an_error() -> None:
-    torch.manual_seed(1), random.seed(1)
-    expected = (torch.rand(2).tolist(), random.random())
-    torch.manual_seed(1), random.seed(1)
-    with pytest.raises(ZeroDivisionError), global_randomness(5):
-        torch.rand(3), random.random()
-        raise ZeroDivisionError
-    assert (torch.rand(2).tolist(), random.random()) == expected
+    def fails() -> None:
+        with global_randomness(5):
+            draw_all()
+            raise ZeroDivisionError
+
+    seed_all(1)
+    expected = draw_all()
+    seed_all(1)
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert draw_all() == expected
 
 
 @pytest.mark.parametrize("stop", [1, 2])

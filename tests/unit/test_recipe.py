@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small import classify, mlp
 
 import esgd
 from esgd import FineTuning, Recipe
@@ -29,7 +30,6 @@ from esgd.operators import (
 )
 from esgd.schedules import Tail
 from esgd.species import Adam, Fixed, Inherited, Integers, Mixture, Once, Sgd, Uniform
-from tests.small import classify, mlp
 
 FULL = Recipe(
     population=12,

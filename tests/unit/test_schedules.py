@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small import RECORDING_SGD, RecordingSgd, classify
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Tail
 from esgd.species import Optimizer, Sgd
-from tests.small import RECORDING_SGD, RecordingSgd, classify
 
 INSIDE = [Constant(), Cosine(floor=0.2), Linear(floor=0.2), Tail(floor=0.2)]
 

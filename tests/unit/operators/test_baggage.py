@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.small import classify, random_data
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.operators import Carried, CarriedByMate, Fresh, Gaussian, Never, PerGeneration
 from esgd.population import OptimizerState
 from esgd.species import Adam, Choice, Fixed, Optimizer, Sgd
-from tests.small import classify, random_data
 
 MOMENTUM = esgd.Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9})
 ADAM = esgd.Policy(optimizer="adam", hyper={"lr": 0.01})

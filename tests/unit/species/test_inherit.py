@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from math import exp, log
 from typing import Any
 
 import pytest
+from tests.small import ask, classify
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.operators import PerGeneration
 from esgd.schedules import Cosine
 from esgd.species import Adam, Inherited, Sgd
-from tests.small import ask, classify
 
 POOL = Sgd(lr=(0.1, 0.5), gamma=0.5)
 KNOWN = esgd.Policy(
@@ -81,7 +82,7 @@ def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() ->
         species=Inherited(species=Adam(lr=(1e-3, 1e-2), gamma=1.0), probability=1.0, jitter=0.0),
     )
     generations = list(esgd.evolve(classify(), recipe, seed=0))
-    for before, after in zip(generations, generations[1:], strict=False):
+    for before, after in pairwise(generations):
         for known, policy in zip(before.population.policies, after.policies, strict=True):
             assert known is None or policy == known
     inherited = [known for generation in generations[:-1] for known in generation.population.policies]

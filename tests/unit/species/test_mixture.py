@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.small import ask
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.species import Adam, Fixed, Mixture, Once, Sgd
-from tests.small import ask
 
 POLICY = esgd.Policy(optimizer="sgd", hyper={"lr": 0.4, "momentum": 0.9})
 POOLS = (Sgd(lr=(0.1, 0.5), gamma=0.5), Adam(lr=(0.1, 0.5), gamma=0.5))

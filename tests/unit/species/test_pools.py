@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.small import ask
 
 from esgd.errors import RecipeError
 from esgd.schedules import Cosine
 from esgd.species import Adam, Choice, Integers, LogUniform, Optimizer, Sgd, Uniform
-from tests.small import ask
 
 POOLS = [Sgd, Adam, lambda **given: Optimizer(name="adamw", **given)]
 every_pool = pytest.mark.parametrize("pool", POOLS, ids=["sgd", "adam", "optimizer"])
