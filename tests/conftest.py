@@ -3,6 +3,7 @@ and the tensor shapes in the library's annotations checked at run time (jaxtypin
 
 from hypothesis import settings
 from jaxtyping import install_import_hook
+
 from tests import shapes
 
 ROOMS = ["esgd.engines", "esgd.genome", "esgd.operators", "esgd.population", "esgd.protocols"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from beartype import beartype
 
-SHAPED = re.compile(r"\b(Float|Int|Bool|Row)\b")
+SHAPED = re.compile(r"\b(Float|Int|Bool|Shaped|Row)\b")
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

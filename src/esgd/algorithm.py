@@ -9,7 +9,7 @@ from esgd.chronicle import Chronicle, candidates, pick, sgd_step
 from esgd.engines import choose
 from esgd.generation import Generation, State
 from esgd.population import Population
-from esgd.protocols import Engine, Task, Tick
+from esgd.protocols import Engine, Rules, Task, Tick
 from esgd.recipe import Recipe
 
 
@@ -28,17 +28,23 @@ def evolve(
     is the same, bit for bit, as if there had been no stop.
     """
     recipe = recipe or Recipe()
-    rules = prepare(task, recipe, seed)
+    rules = prepare(task, recipe, seed, start)  # bad input is refused here, not at the first generation
+    return _generations(rules, recipe, choose(engine, rules.genome.size), start, tick)
+
+
+def _generations(
+    rules: Rules, recipe: Recipe, engine: Engine, start: Population | State | None, tick: Tick
+) -> Iterator[Generation]:
     seeds = rules.seeds
-    with choose(engine, rules.genome.size).open(rules, tick) as workshop:
-        # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
+    # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
+    with engine.open(rules, tick) as workshop:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
         beginning = begin(workshop, rules, recipe, start)
         state = beginning.state
 
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):
-            chronicle = Chronicle(task=task, recipe=recipe, stage=stage, state=state, waiver=beginning.waiver)
+            chronicle = Chronicle(task=rules.task, recipe=recipe, stage=stage, state=state, waiver=beginning.waiver)
 
             # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule
             policies = pick(stage, recipe, state, seeds)
@@ -54,7 +60,7 @@ def evolve(
                 births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=seeds)
 
                 # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
-                scores = workshop.evaluate(everyone, births, elites=recipe.elite_count)
+                scores = workshop.evaluate(everyone, births, elites=recipe.cutoff_rank)
                 chosen = recipe.survive(everyone, roles, scores, seeds("rest", stage.k, v))
                 trained = trained.then(workshop.unite(everyone, births, scores, chosen))
 

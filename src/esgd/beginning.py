@@ -15,22 +15,31 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 
 
-def prepare(task: Task, recipe: Recipe, seed: int) -> Rules:
-    """What every worker must know. The template's frozen parameters are everybody's, so its address is fixed."""
+def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | None = None) -> Rules:
+    """What every worker must know. The frozen parameters come from the start, or else from a fixed address."""
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise RecipeError(
             f"seed={seed!r} is not a whole number. All randomness of a run is derived from it. Use seed=0."
         )
     seeds = Seeds(seed)
+    genome = Genome.of(build(task.model, seeds.at("init", 0)))
+    if isinstance(start, Population | State):
+        begun = start.population.genome if isinstance(start, State) else start.genome
+        begun.check(genome.template)
+        genome = begun
+    elif start is not None:
+        raise RecipeError(
+            f"start is a {type(start).__name__}. evolve() starts from a Population or goes on from the state of a "
+            f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
+        )
     return Rules(
         task=task,
-        genome=Genome.of(build(task.model, seeds.at("init", 0))),
+        genome=genome,
         seeds=seeds,
         recombination=recipe.recombination,
         mutation=recipe.mutation,
         buffers=recipe.buffers,
         baggage=recipe.baggage,
-        early_abort=recipe.early_abort,
     )
 
 
@@ -53,11 +62,9 @@ class Beginning:
 def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time."""
     if isinstance(start, State):
-        state = start.adopted(rules.genome)
+        state = start
     else:
-        make, seeds = recipe.start, rules.seeds.at("init")
-        fresh = start if start is not None else make(rules.task, rules.genome, workshop, recipe.population, seeds)
-        population = scored(workshop, fresh)
+        population = scored(workshop, _founding(workshop, rules, recipe, start))
         state = State(0, population, population.champion)
     population = state.population
     if len(population) != recipe.population:
@@ -74,6 +81,13 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     if isinstance(start, State):
         workshop.spent()  # what a resumed run does again is not part of its ledger
     return Beginning(state, immigrants, waiver)
+
+
+def _founding(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | None) -> Population:
+    """Ψ^(0), not scored yet; a population from elsewhere leaves its past behind."""
+    if start is not None:
+        return Population.founders(rules.genome, start.rows, start.buffers)
+    return recipe.start(rules.task, rules.genome, workshop, recipe.population, rules.seeds.at("init"))
 
 
 def scored(workshop: Workshop, population: Population) -> Population:

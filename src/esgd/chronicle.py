@@ -21,12 +21,15 @@ from esgd.recipe import Recipe, Stage
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
     past, stream = state.past(), seeds.at("policy")
-    return [
+    policies = [
         stage.species(
             Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past)
         )
         for j, inherited in enumerate(state.population.policies)
     ]
+    for policy in policies:
+        policy.record()  # refuse what the history could not write down, before anything is trained
+    return policies
 
 
 def sgd_step(stage: Stage, recipe: Recipe) -> Step:

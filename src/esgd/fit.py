@@ -78,8 +78,8 @@ def fit(
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data it
     goes on where it stopped, and the result is the same, bit for bit, as if it never had; a folder of another run is
     refused.
-    At the end `report.html` is written there, unless `report` is False. `origin` is what `esgd resume` finds the task by:
-    a built-in, a TOML file or "package.module:task".
+    At the end `report.html` is written there, unless `report` is False. `origin` is what `esgd resume` finds the task
+    by: a built-in, a TOML file or "package.module:task".
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)

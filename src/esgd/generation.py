@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from esgd.genome import Genome
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Individual, Population
@@ -30,12 +29,6 @@ class State:
     population: Population
     archive: Population
     history: tuple[dict[str, Any], ...] = ()
-
-    def adopted(self, genome: Genome) -> State:
-        """The same state with the frozen parameters of `genome`, so that one copy of them is enough."""
-        return replace(
-            self, population=replace(self.population, genome=genome), archive=replace(self.archive, genome=genome)
-        )
 
     def past(self) -> list[Fared]:
         """How every policy has fared so far, for species that learn from it."""

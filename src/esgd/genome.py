@@ -108,7 +108,9 @@ class Genome:
 
     def module(self, row: Row, buffers: Buffers) -> nn.Module:
         """An ordinary network with these parameters, in eval mode; frozen parameters are shared, not copied."""
-        shared = {id(p): p for p in self.template.parameters() if not p.requires_grad}
+        frozen = [p for p in self.template.parameters() if not p.requires_grad]
+        # The same memory in a Parameter of its own: casting or unfreezing this network leaves the others alone.
+        shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in frozen}
         module = copy.deepcopy(self.template, memo=dict(shared))
         self.write(row, buffers, module)
         return module.eval()

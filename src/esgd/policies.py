@@ -43,6 +43,9 @@ class Policy:
     annealing: float = 1.0
     clip_norm: float | None = None
 
+    def __post_init__(self) -> None:
+        check_clip_norm(self.clip_norm)
+
     def __str__(self) -> str:
         shown = {**self.hyper, **self.settings}
         return " ".join([self.optimizer, *(f"{name}={_short(value)}" for name, value in shown.items())])
@@ -60,6 +63,15 @@ class Policy:
         hyper = {name: decode(value) for name, value in record.items() if name not in _RESERVED}
         rest = {name: decode(record[name]) for name in _RESERVED[1:] if name in record}
         return Policy(optimizer=record["optimizer"], hyper=hyper, **rest)
+
+
+def check_clip_norm(clip_norm: float | None) -> None:
+    """Refuse a limit that would turn gradients around."""
+    if clip_norm is not None and not clip_norm > 0:
+        raise RecipeError(
+            f"clip_norm={clip_norm} is not above 0. It is the largest gradient norm that is let through. Use None for "
+            f"no clipping."
+        )
 
 
 @cache

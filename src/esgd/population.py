@@ -45,9 +45,9 @@ class Birth:
 
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """An optimizer's state as baggage of an individual: tensors by "parameter.name", and whose state it is."""
+    """An optimizer's state as baggage of an individual: tensors by "parameter/name", and the kind of state it is."""
 
-    optimizer: str
+    kind: str
     tensors: Mapping[str, Tensor]
 
 

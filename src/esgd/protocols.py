@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from esgd.genome import Genome, Row
@@ -171,6 +171,7 @@ class Walk(Protocol):
         ...
 
 
+@runtime_checkable
 class BackOff(Protocol):
     """The SGD step of Algorithm 1 with its back-off: K_s epochs, and what is kept of them.
 
@@ -186,6 +187,7 @@ class BackOff(Protocol):
     def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]: ...
 
 
+@runtime_checkable
 class Mating(Protocol):
     """Choose ρ distinct parents for one offspring; returns indices."""
 
@@ -195,6 +197,7 @@ class Mating(Protocol):
 Recombination = Callable[[Float[Tensor, "rho d"]], Row]
 
 
+@runtime_checkable
 class Mutation(Protocol):
     """Perturb a row; `strength` says how strongly in generation k."""
 
@@ -203,13 +206,14 @@ class Mutation(Protocol):
     def __call__(self, row: Row, sigma: float, generator: torch.Generator, genome: Genome) -> Row: ...
 
 
+@runtime_checkable
 class BufferRule(Protocol):
     """How buffers come about: inherited from the mates, and re-estimated on how many training samples (0: not)."""
 
     @property
     def samples(self) -> int: ...
 
-    def __call__(self, buffers: Mapping[str, Float[Tensor, "rho ..."]]) -> dict[str, Tensor]: ...
+    def __call__(self, buffers: Mapping[str, Shaped[Tensor, "rho ..."]]) -> dict[str, Tensor]: ...
 
 
 class Role(StrEnum):
@@ -222,12 +226,18 @@ class Role(StrEnum):
     OFFSPRING = "offspring"
 
 
+@runtime_checkable
 class Survival(Protocol):
     """Choose the next population from all candidates; returns `size` indices, the elites first."""
 
     @property
     def wants_ends(self) -> bool:
         """Whether the un-backed-off ends of the SGD step take part."""
+        ...
+
+    @property
+    def ranks_everyone(self) -> bool:
+        """Whether it looks at the fitness of others than the m best: then no evaluation may be aborted early."""
         ...
 
     def __call__(
@@ -241,6 +251,7 @@ class Survival(Protocol):
     ) -> list[int]: ...
 
 
+@runtime_checkable
 class Baggage(Protocol):
     """Which optimizer state an individual brings into its next SGD step."""
 
@@ -265,7 +276,6 @@ class Rules:
     mutation: Mutation
     buffers: BufferRule
     baggage: Baggage
-    early_abort: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,6 +358,7 @@ Tick = Callable[[str, int, int], None]
 """Progress: a phase, how many individuals are done, and of how many."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Where the work is done: a value that opens a `Workshop` for a run and closes it after."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -44,7 +44,7 @@ __all__ = ["FineTuning", "Recipe"]
 
 OFFSPRING_PER_PARENT = 4  # BN50, SWB300 and Penn Treebank: λ = 400 for μ = 100
 PAPER_ELITES = 0.6  # §4: "the m-elitist strategy is applied to 60% of the parent population"
-MatesLike = int | frozenset[int] | Mapping[int, float]
+MatesLike = int | Set[int] | Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +122,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.mates, set | list | tuple):
             object.__setattr__(self, "mates", frozenset(self.mates))
-        if isinstance(self.mates, Mapping):
-            object.__setattr__(self, "mates", {int(rho): float(weight) for rho, weight in self.mates.items()})
+        if isinstance(self.mates, Mapping):  # TOML has no keys that are numbers
+            weights = {int(rho) if str(rho).isdigit() else rho: weight for rho, weight in self.mates.items()}
+            object.__setattr__(self, "mates", weights)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         _check(self)
 
@@ -138,6 +139,11 @@ class Recipe:
     def offspring_count(self) -> int:
         """λ, the number of offspring in each evolution step."""
         return OFFSPRING_PER_PARENT * self.population if self.offspring is None else self.offspring
+
+    @property
+    def cutoff_rank(self) -> int | None:
+        """The rank that an offspring must reach to matter: evaluation may stop once it cannot. None: never stop."""
+        return self.elite_count if self.early_abort and not self.survival.ranks_everyone else None
 
     @property
     def mate_weights(self) -> dict[int, float]:
@@ -235,14 +241,40 @@ def _check(recipe: Recipe) -> None:
             "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "
             "both. Use sgd_epochs ≥ 1, or evolution_steps ≥ 1 and offspring ≥ 1."
         )
+    _check_strategies(recipe)
     _check_elites(recipe)
-    for rho, weight in recipe.mate_weights.items() or {0: 1.0}.items():
-        if isinstance(rho, bool) or not isinstance(rho, int) or not 1 <= rho <= recipe.population or weight < 0:
+    _check_mates(recipe)
+
+
+def _check_mates(recipe: Recipe) -> None:
+    mates, mu = recipe.mates, recipe.population
+    if isinstance(mates, int | Set | Mapping) and not isinstance(mates, bool):
+        weights = recipe.mate_weights
+        counts = all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in weights)
+        if counts and all(weight >= 0 for weight in weights.values()) and sum(weights.values()) > 0:
+            return
+    raise RecipeError(
+        f"mates={set(mates) if isinstance(mates, Set) else mates} does not fit population={mu}. An offspring has ρ "
+        f"distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
+    )
+
+
+def _check_strategies(recipe: Recipe) -> None:
+    kinds = {"backoff": BackOff, "mating": Mating, "mutation": Mutation, "survival": Survival, "buffers": BufferRule}
+    for name, protocol in (kinds | {"baggage": Baggage, "start": Start}).items():
+        value = getattr(recipe, name)
+        if not isinstance(value, protocol) or isinstance(value, type):
             raise RecipeError(
-                f"mates={_plain(recipe.mates)} does not fit population={recipe.population}. An offspring has ρ "
-                f"distinct parents, so 1 ≤ mates ≤ population. Use mates=2 as the paper does, or a set such as "
-                f"{{1, 2}}."
+                f"{name}={value!r} has not the shape of a {protocol.__name__}. Pass a value such as "
+                f"{getattr(Recipe, name)!r}; see esgd.operators, and esgd.protocols for one of your own."
             )
+    for name in ("species", "recombination"):
+        if not callable(getattr(recipe, name)):
+            raise RecipeError(
+                f"{name}={getattr(recipe, name)!r} cannot be called. Pass a function or one of esgd's own."
+            )
+    if recipe.fine_tuning is not None and not isinstance(recipe.fine_tuning, FineTuning):
+        raise RecipeError(f"fine_tuning={recipe.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
 
 
 def _check_count(name: str, value: object, least: int, meaning: str) -> None:
@@ -265,7 +297,3 @@ def _check_elites(recipe: Recipe) -> None:
             f"elites={m} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ μ: a "
             f"count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
         )
-
-
-def _plain(mates: MatesLike) -> object:
-    return set(mates) if isinstance(mates, frozenset) else mates

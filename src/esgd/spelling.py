@@ -92,6 +92,10 @@ def construct(thing: Any, arguments: Mapping[str, Any]) -> Any:
                     f"{name!r} is not a field of {kind_of(thing)!r}. {did_you_mean(name, known)} "
                     f"Remove the key or correct it."
                 )
+    if not callable(thing):
+        raise RecipeError(
+            f"{thing!r} is named as a strategy, but it is a {type(thing).__name__}. Name a class or function."
+        )
     try:
         return thing(**arguments)
     except TypeError as error:

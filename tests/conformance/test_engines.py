@@ -12,13 +12,12 @@ import torch
 
 from esgd import Loop, engines
 from esgd.beginning import prepare, scored
-from esgd.engines import choose
 from esgd.operators import RandomStart
 from esgd.protocols import Role, Scores
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, miniature, perceptron
 
-ENGINES = [Loop(), Loop(threads=1), choose("auto", parameters=83)]
+ENGINES = [Loop(), Loop(threads=1)]
 
 
 def test_no_engine_is_left_out() -> None:

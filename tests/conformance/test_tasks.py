@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.small import batchnorm_mlp, dropout_mlp, mlp, random_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from esgd import Supervised
 from esgd.randomness import Seeds
 from esgd.testing import check_task
+from tests.small import batchnorm_mlp, dropout_mlp, mlp, random_data
 
 X, Y = random_data(48)
 XY = TensorDataset(X, Y)
@@ -47,10 +47,7 @@ TASKS = {
 }
 
 
-OPEN = pytest.mark.xfail(reason="open: BatchNorm is calibrated on a stream's batches in a random order")
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[OPEN] * (n == "a shuffling stream")) for n in TASKS])
+@pytest.mark.parametrize("name", list(TASKS))
 def test_supervised_conforms_with(name: str) -> None:
     check_task(TASKS[name])
 

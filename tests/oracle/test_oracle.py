@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.oracle.naive_esgd import Individual, Naive
-from tests.small import CLASSES, INPUTS, batchnorm_mlp, dropout_mlp, mlp, random_data
 from torch import nn
 from torch.nn import functional as F
 
 import esgd
 from esgd.operators import PerEpoch
+from tests.oracle.naive_esgd import Individual, Naive
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, dropout_mlp, mlp, random_data
 
 TRAIN, FITNESS = random_data(200), random_data(150, seed=1)
 SMALL = {"population": 6, "generations": 4}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from tests.small import ask, classify
 
 import esgd
 from esgd.operators import (
@@ -29,6 +28,7 @@ from esgd.species.pools import (
     PAPER_MOMENTUM_PROBABILITY,
     PAPER_NESTEROV_PROBABILITY,
 )
+from tests.small import ask, classify
 
 DEFAULTS = {
     "population": 16,

@@ -10,16 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.small import (
-    RECORDING_SGD,
-    RecordingSgd,
-    ask,
-    classify,
-    mlp,
-    random_data,
-    true_fitness,
-    workshop,
-)
 from torch import Tensor
 
 import esgd
@@ -40,6 +30,16 @@ from esgd.protocols import Role
 from esgd.randomness import Seeds
 from esgd.schedules import Steps
 from esgd.species import Adam, Fixed, Mixture, Once, Optimizer, Sgd, Uniform
+from tests.small import (
+    RECORDING_SGD,
+    RecordingSgd,
+    ask,
+    classify,
+    mlp,
+    random_data,
+    true_fitness,
+    workshop,
+)
 
 LOSSES = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
 FITNESS = random_data(70, seed=1)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 from torch import Tensor, nn
 
 import esgd
@@ -35,6 +34,7 @@ from esgd.operators import (
 )
 from esgd.protocols import Role, Walk
 from esgd.species import Adam, LogUniform, Mixture, Sgd
+from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
 FITNESS = random_data(70, seed=1)
 CERTAIN = [PerEpoch(), PerGeneration(), BestOf(), BestOf(average=2)]

@@ -10,7 +10,6 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -31,6 +30,7 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.species import Adam, Choice, Fixed, Inherited, Mixture, Sgd, Uniform
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
 
 SMALL = Recipe(population=4, offspring=6, generations=3, sgd_epochs=1)
 FITNESS = random_data(70, seed=1)
@@ -175,25 +175,18 @@ def frozen_base() -> nn.Module:
     return network
 
 
-@pytest.mark.xfail(
-    reason="open: a start population keeps the frozen base of the run it came from", raises=AssertionError
-)
 def test_the_best_of_a_run_that_starts_from_a_population_scores_what_it_says() -> None:
     before = run(classify(frozen_base), seed=0)[-1].population
     after = run(classify(frozen_base), seed=1, start=before)[-1]
     assert after.best.fitness == pytest.approx(true_fitness(after.best.module(), FITNESS), rel=1e-6)
 
 
-@pytest.mark.xfail(
-    reason="open: a start population of another architecture fails inside", raises=(RuntimeError, KeyError)
-)
 def test_a_start_of_another_architecture_is_refused() -> None:
     before = run(classify(mlp))[-1].population
     with pytest.raises(EsgdError):
         run(classify(batchnorm_mlp), start=before)
 
 
-@pytest.mark.xfail(reason="open: individuals of the earlier run count as born in this one", raises=AssertionError)
 def test_nobody_of_an_earlier_run_counts_as_born_in_this_one() -> None:
     before = run(classify(), replace(SMALL, generations=1, start=Perturbed()))[-1]
     assert before.offspring_among_elites > 0
@@ -201,7 +194,6 @@ def test_nobody_of_an_earlier_run_counts_as_born_in_this_one() -> None:
     assert after.offspring_among_elites == 0
 
 
-@pytest.mark.xfail(reason="open: what is no start fails inside", raises=AttributeError)
 def test_a_start_that_is_none_is_refused() -> None:
     with pytest.raises(RecipeError, match="start"):
         run(classify(), start=[mlp()])
@@ -247,7 +239,6 @@ def probabilities() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 7), nn.ReLU(), nn.Linear(7, 1), nn.Sigmoid(), nn.Flatten(0))
 
 
-@pytest.mark.xfail(reason="open: losses that refuse NaN turn a diverged individual into an error", raises=RuntimeError)
 def test_a_loss_that_refuses_nan_does_not_stop_the_run() -> None:
     data = (FITNESS[0], (FITNESS[1] > 0).float())
     task = Supervised(probabilities, F.binary_cross_entropy, train=data, fitness=data)
@@ -361,9 +352,6 @@ def test_a_population_of_adapters_holds_one_base() -> None:
     assert last.best.fitness == pytest.approx(true_fitness(last.best.module(), FITNESS), rel=1e-6)
 
 
-@pytest.mark.xfail(
-    reason="open: all μ networks of a random start are alive at once, bases included", raises=AssertionError
-)
 def test_a_random_start_never_holds_more_than_a_few_whole_networks() -> None:
     alive: WeakSet[nn.Module] = WeakSet()
     most = 0
@@ -379,7 +367,6 @@ def test_a_random_start_never_holds_more_than_a_few_whole_networks() -> None:
     assert most <= 4
 
 
-@pytest.mark.xfail(reason="open: the frozen Parameter objects themselves are handed out", raises=RuntimeError)
 def test_a_user_may_cast_the_best_network_while_the_run_goes_on() -> None:
     for each in esgd.evolve(classify(frozen_base), SMALL, seed=0):
         each.best.module().double()
@@ -432,7 +419,6 @@ def test_a_remainder_of_one_sample_does_not_trouble_batchnorm(samples: int) -> N
 @pytest.mark.parametrize(
     "changes", [{"train": random_data(1)}, {"batch_size": 1}], ids=["one sample", "batches of one"]
 )
-@pytest.mark.xfail(reason="open: BatchNorm and batches of one: torch's own words", raises=ValueError)
 def test_batchnorm_with_batches_of_one_sample_is_explained(changes: dict[str, Any]) -> None:
     with pytest.raises(EsgdError, match="BatchNorm"):
         run(classify(batchnorm_mlp, **changes))
@@ -486,9 +472,6 @@ def test_a_stream_that_shuffles_with_the_global_generator_is_addressed() -> None
     assert all(same(a, b) for a, b in zip(first, run(task()), strict=True))
 
 
-@pytest.mark.xfail(
-    reason="open: BatchNorm is calibrated on the stream in the caller's random order", raises=AssertionError
-)
 def test_a_stream_that_shuffles_is_addressed_with_batchnorm_too() -> None:
     def task() -> Supervised:
         return classify(batchnorm_mlp, train=lambda: DataLoader(TensorDataset(*random_data(48)), 16, shuffle=True))
@@ -499,7 +482,6 @@ def test_a_stream_that_shuffles_is_addressed_with_batchnorm_too() -> None:
     assert same(first[-1], run(task(), recipe)[-1])
 
 
-@pytest.mark.xfail(reason="open: a stream that gives nothing divides by zero, or silently trains nothing")
 @pytest.mark.parametrize("split", ["train", "fitness", "test"])
 @pytest.mark.parametrize("stream", [list, lambda: USED_UP], ids=["empty", "used up"])
 def test_a_stream_that_gives_nothing_is_refused(split: str, stream: Callable[[], Any]) -> None:
@@ -524,7 +506,6 @@ class Unlabelled(Dicts):
         return super().__getitem__(index)["x"]
 
 
-@pytest.mark.xfail(reason="open: a batch that is not (*inputs, target) fails inside, without a word about it")
 @pytest.mark.parametrize("split", ["train", "fitness", "test"])
 @pytest.mark.parametrize("dataset", [Dicts(), Unlabelled()], ids=["dicts", "bare tensors"])
 def test_a_batch_that_is_not_inputs_and_target_is_refused(split: str, dataset: Dataset[Any]) -> None:

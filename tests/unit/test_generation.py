@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
-from tests.small import batchnorm_mlp, classify, random_data
 
 import esgd
 from esgd.generation import Generation, State, finite
@@ -15,6 +13,7 @@ from esgd.operators import Never
 from esgd.policies import Policy
 from esgd.schedules import Cosine
 from esgd.species import Adam, Mixture, Sgd, Uniform
+from tests.small import classify, random_data
 
 DESIGN = {
     *("k", "best", "elite_mean", "mean", "fitness", "elites", "offspring_among_elites", "backed_off", "diverged"),
@@ -95,11 +94,3 @@ def test_the_archive_keeps_the_best_ever_seen_when_a_run_without_back_off_gets_w
     assert last.guarantee == "waived"
     assert last.best.fitness > last.state.archive.best.fitness
     assert last.state.archive.best.birth.id.startswith("0.0.")
-
-
-def test_a_state_adopts_the_frozen_parameters_of_another_genome() -> None:
-    *_, last = esgd.evolve(classify(batchnorm_mlp), RECIPE, seed=0)
-    other = replace(last.population.genome)
-    adopted = last.state.adopted(other)
-    assert adopted.population.genome is adopted.archive.genome is other
-    assert torch.equal(adopted.population.rows, last.population.rows)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import RECORDING_SGD, RecordingSgd
 
 from esgd import Policy
 from esgd.errors import RecipeError
 from esgd.policies import optimizer_class
 from esgd.schedules import Constant, Cosine, Steps, Tail
+from tests.small import RECORDING_SGD, RecordingSgd
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 values = numbers | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5) | st.tuples(numbers, numbers)

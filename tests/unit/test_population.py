@@ -76,11 +76,13 @@ def test_what_is_taken_out_is_a_copy() -> None:
 
 
 def test_joining_keeps_the_order_and_joining_nobody_changes_nothing() -> None:
-    a, b = population([0.2, 0.1]), population([0.4])
+    a, b = population([0.2, 0.1]), population([0.5, 0.4])[[1]]
     both = a.join(b)
     assert both.fitness.tolist() == [0.2, 0.1, 0.4]
-    assert both.buffers["num_batches_tracked"].tolist() == [0, 1, 0]
-    assert len(both.births) == len(both.policies) == len(both.baggage) == 3
+    assert both.buffers["num_batches_tracked"].tolist() == both.rows[:, 0].tolist() == [0, 1, 1]
+    assert [birth.id for birth in both.births] == ["2.1.0", "2.1.1", "2.1.1"]
+    assert [policy.hyper["lr"] for policy in both.policies] == [0.0, 1.0, 1.0]
+    assert len(both.baggage) == 3
     assert a.join(b[[]]).fitness.tolist() == [0.2, 0.1]
     assert a[[]].join(b).fitness.tolist() == [0.4]
 

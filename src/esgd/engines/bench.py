@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from esgd.errors import FitnessError
+from esgd.batches import to_device
+from esgd.errors import FitnessError, TaskError
 from esgd.genome import Buffers, Row, persistent_buffers
 from esgd.population import Birth, Population
 from esgd.protocols import Batch, Rules
@@ -37,10 +37,10 @@ class Bench:
         self.rules = rules
         self.device = device
         module = rules.genome.module(*rules.genome.read(rules.genome.template))
-        # Module.to would move the shared frozen parameters away from everybody else: another device has its own base.
-        self.module = module if device.type == "cpu" else copy.deepcopy(module).to(device)
+        self.module = module.to(device)
         named = dict(self.module.named_parameters())
         self.parameters = [named[name] for name in rules.genome.names]
+        self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
         self._normalised = _statistics_layers(self.module)
         self._samples: int | None = None  # of the whole fitness, once it has been seen
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
@@ -91,16 +91,27 @@ class Bench:
             layer.momentum = None
             layer.train()
         samples = 0
-        for batch in self.rules.task.calibration(self.rules.buffers.samples):
-            self.rules.task.loss(self.module, self.to_device(batch))
-            samples += self.rules.task.size(batch)
-        for layer, momentum in zip(self._normalised, momenta, strict=True):
-            layer.momentum = momentum
+        try:
+            for batch in self.rules.task.calibration(self.rules.buffers.samples):
+                self.rules.task.loss(self.module, self.to_device(batch))
+                samples += self.rules.task.size(batch)
+        finally:
+            for layer, momentum in zip(self._normalised, momenta, strict=True):
+                layer.momentum = momentum
         return samples
 
-    @torch.no_grad()
     def score(self, cutoff: float = inf) -> Score:
-        """The fitness of the seated individual: eval mode, fixed parts, float64 sums in one canonical order.
+        """The fitness of the seated individual; a network or loss that refuses NaN is one way of diverging."""
+        try:
+            return self._score(cutoff)
+        except (ArithmeticError, RuntimeError, ValueError):
+            if not self.exploded():
+                raise
+            return Score(inf, True, 0, 0)
+
+    @torch.no_grad()
+    def _score(self, cutoff: float) -> Score:
+        """Eval mode, fixed parts, float64 sums in one canonical order.
 
         The parts are visited hardest first. Sums of losses that are never negative only grow, so once they exceed
         `cutoff` the individual cannot be elite and the rest of the parts is saved: exactly, not probably.
@@ -108,7 +119,7 @@ class Bench:
         task, calibrated = self.rules.task, self.calibrate()
         self.module.eval()
         sums, partial, samples, total = dict[int, float](), 0.0, 0, self._samples
-        may_stop = task.nonnegative and self.rules.early_abort and total is not None
+        may_stop = task.nonnegative and total is not None and cutoff < inf
         for part, batch in task.parts(self._hardest if may_stop else None):
             sums[part] = float(task.fitness(self.module, self.to_device(batch)))
             partial += sums[part]
@@ -122,6 +133,8 @@ class Bench:
                 return Score(inf, True, samples + calibrated, total - samples)
             if may_stop and total is not None and partial / total > cutoff * (1 + ROUNDING):
                 return Score(inf, False, samples + calibrated, total - samples)
+        if samples == 0:
+            raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
         self._samples = samples
         self._hardest = sorted(sums, key=lambda part: (-sums[part], part))
         fitness = sum(sums[part] for part in sorted(sums)) / samples
@@ -129,13 +142,11 @@ class Bench:
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch with its tensors on this device."""
-        if isinstance(batch, Tensor):
-            return batch.to(self.device, non_blocking=True)
-        if isinstance(batch, tuple | list):
-            return type(batch)(self.to_device(item) for item in batch)
-        if isinstance(batch, dict):
-            return {name: self.to_device(item) for name, item in batch.items()}
-        return batch
+        return to_device(batch, self.device)
+
+    def exploded(self) -> bool:
+        """Whether a seated parameter is NaN or inf: then an error of the network or the loss is divergence."""
+        return not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters)
 
 
 def _statistics_layers(module: nn.Module) -> list[_BatchNorm]:

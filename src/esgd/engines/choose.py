@@ -20,8 +20,12 @@ def choose(engine: str | Engine, parameters: int) -> Engine:
     >>> choose("auto", parameters=4_810).threads
     1
     """
-    if not isinstance(engine, str):
+    if isinstance(engine, Engine):
         return engine
+    if not isinstance(engine, str):
+        raise RecipeError(
+            f"engine={engine!r} is not an engine. Use 'auto', 'loop', or a value such as Loop(threads=1)."
+        )
     known: dict[str, Callable[[], Engine]] = {"auto": lambda: suited_loop(parameters), "loop": Loop}
     if engine not in known:
         raise RecipeError(f"engine={engine!r} is not known. {did_you_mean(engine, known)}")

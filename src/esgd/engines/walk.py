@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -49,7 +49,7 @@ class SingleWalk:
         task = bench.rules.task
         bench.seat(row, {name: stacked[0] for name, stacked in start.buffers.items()})
         task.prepare(bench.module, policy.settings)
-        self.optimizer = build_optimizer(bench.parameters, policy, start.baggage[0])
+        self.optimizer = build_optimizer(bench.parameters, policy, start.baggage[0], fused=not bench.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = task.steps(policy.settings)
 
@@ -66,19 +66,33 @@ class SingleWalk:
         rules, s = self.bench.rules, self._epoch
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
             self.bench.module.train()
-            for number, batch in enumerate(rules.task.batches(self.seeds.at("data", s), self.policy.settings)):
-                self._update(self.bench.to_device(batch), s + number / self._steps if self._steps else s)
+            batches = rules.task.batches(self.seeds.at("data", s), self.policy.settings)
+            try:
+                self._updates(batches, s)
+            except (ArithmeticError, RuntimeError, ValueError):
+                if not self.bench.exploded():  # a network or loss that refuses NaN is one way of diverging
+                    raise
         self._epoch, self._score, self.moved = s + 1, nan, True
 
+    def _updates(self, batches: Iterable[Batch], s: int) -> None:
+        number = -1
+        for number, batch in enumerate(batches):
+            self._update(self.bench.to_device(batch), s + number / self._steps if self._steps else s)
+        if number < 0:
+            raise TaskError(
+                f"the training data gave no batches in epoch {s + 1}. A function passed as train= must return a new "
+                f"iterable each time it is called, not one that is used up."
+            )
+
     def _update(self, batch: Batch, epoch: float) -> None:
-        step, task, samples = self.step, self.bench.rules.task, self.bench.rules.task.size(batch)
+        step, samples = self.step, self.bench.rules.task.size(batch)
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self.policy.schedule(moment)
 
-        def closure() -> float:
+        def closure() -> Tensor:
             self.optimizer.zero_grad(set_to_none=True)
-            loss = task.loss(self.bench.module, batch)
+            loss = self._loss(batch)
             if loss.dim() or not loss.requires_grad:
                 raise TaskError(
                     f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD "
@@ -90,9 +104,20 @@ class SingleWalk:
                 torch.nn.utils.clip_grad_norm_(self.bench.parameters, self.policy.clip_norm)
             self.work.sgd_forward += samples
             self.work.sgd_backward += samples
-            return float(loss.detach()) if _looks_at_loss(self.optimizer) else 0.0
+            return loss.detach()
 
-        self.optimizer.step(closure)
+        self.optimizer.step(closure)  # type: ignore[arg-type]
+
+    def _loss(self, batch: Batch) -> Tensor:
+        try:
+            return self.bench.rules.task.loss(self.bench.module, batch)
+        except ValueError as error:
+            if "more than 1 value per channel" in str(error):
+                raise TaskError(
+                    "BatchNorm cannot be trained on a batch of one sample: it has no variance. Use batch_size ≥ 2 and "
+                    "a training set of two samples or more."
+                ) from error
+            raise
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
@@ -135,30 +160,37 @@ def packed(policy: Policy, state: Mapping[str, Any]) -> OptimizerState:
                     f"the state {name!r} of optimizer {policy.optimizer!r} is a {type(value).__name__}, which cannot "
                     f"be carried between generations; only tensors can. Use baggage=Fresh()."
                 )
-    return OptimizerState(policy.optimizer, tensors)
+    return OptimizerState(kind_of_state(policy), tensors)
+
+
+def kind_of_state(policy: Policy) -> str:
+    """What state an optimizer keeps depends on its class and on what is switched on: momentum, amsgrad, centered, …"""
+    switched_on = sorted(name for name, value in policy.hyper.items() if value and name not in ("lr", "nesterov"))
+    return " ".join([policy.optimizer, *switched_on])
 
 
 def build_optimizer(
-    parameters: list[torch.nn.Parameter], policy: Policy, baggage: OptimizerState | None = None
+    parameters: list[torch.nn.Parameter],
+    policy: Policy,
+    baggage: OptimizerState | None = None,
+    *,
+    fused: bool = True,
 ) -> torch.optim.Optimizer:
     """The policy's optimizer, with what was drawn and nothing else; carried state never brings old hyper-parameters."""
     cls = optimizer_class(policy.optimizer)
-    fused = {"fused": True} if cls in FUSED and not {"foreach", "fused", "differentiable"} & set(policy.hyper) else {}
+    may_fuse = fused and cls in FUSED and not {"foreach", "fused", "differentiable"} & set(policy.hyper)
+    faster = {"fused": True} if may_fuse else {}
     try:
-        optimizer = cls(parameters, **policy.hyper, **fused)  # type: ignore[arg-type]
+        optimizer = cls(parameters, **policy.hyper, **faster)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise RecipeError(
             f"{cls.__name__} refuses {dict(policy.hyper)}: {error}. The species draws keyword arguments of that class; "
             f"correct its `hyper` ranges."
         ) from error
-    if baggage is not None and baggage.optimizer == policy.optimizer:
+    if baggage is not None and baggage.kind == kind_of_state(policy):
         state: dict[int, dict[str, Tensor]] = {}
         for key, tensor in baggage.tensors.items():
             index, _, name = key.partition("/")
             state.setdefault(int(index), {})[name] = tensor.clone()
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     return optimizer
-
-
-def _looks_at_loss(optimizer: torch.optim.Optimizer) -> bool:
-    return isinstance(optimizer, torch.optim.LBFGS)

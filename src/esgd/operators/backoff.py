@@ -116,7 +116,7 @@ class BestOf:
         best = torch.stack(fitness).argmin(dim=0)
         for number, mark in enumerate(marks):
             walk.restore(mark, best == number)
-        return (best == 0).long()
+        return (best == 0).long() * (epochs > 0)
 
 
 @dataclass(frozen=True, kw_only=True)

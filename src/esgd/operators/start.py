@@ -10,17 +10,17 @@ and our default.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, TaskError
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
 from esgd.policies import Policy
@@ -31,6 +31,7 @@ from esgd.randomness import Seeds
 Network = str | Path | nn.Module | Mapping[str, Tensor]
 
 
+@runtime_checkable
 class Start(Protocol):
     """Make the initial population Ψ^(0); `common` says whether its members share one origin."""
 
@@ -49,7 +50,7 @@ class RandomStart:
         return False
 
     def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
-        return founders(genome, [build(task.model, seeds.at(j)) for j in range(size)])
+        return founders(genome, (_fresh(task, genome, seeds.at(j)) for j in range(size)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,17 @@ class Saved:
         return founders(genome, [loaded(genome, network) for network in self.networks[:size]])
 
 
-def founders(genome: Genome, networks: list[nn.Module], step: int = 0) -> Population:
+def _fresh(task: Task, genome: Genome, seeds: Seeds) -> nn.Module:
+    module = build(task.model, seeds)
+    if module is genome.template:
+        raise TaskError(
+            "make_model returned the same network twice. Each individual needs one of its own, with its own initial "
+            "weights. Build a new network inside make_model."
+        )
+    return module
+
+
+def founders(genome: Genome, networks: Iterable[nn.Module], step: int = 0) -> Population:
     """A population that consists of these networks, which may be none; `step` keeps the ids of several such apart."""
     read = [genome.read(network) for network in networks]
     rows = torch.stack([row for row, _ in read]) if read else torch.empty(0, genome.size, dtype=genome.dtype)

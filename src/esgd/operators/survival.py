@@ -48,6 +48,10 @@ class Elitist:
     def wants_ends(self) -> bool:
         return self.rest(Role.END)
 
+    @property
+    def ranks_everyone(self) -> bool:
+        return False
+
     def __call__(
         self,
         fitness: Float[Tensor, " n"],

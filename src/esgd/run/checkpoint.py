@@ -118,7 +118,7 @@ def _words(population: Population) -> dict[str, Any]:
         ],
         "births": [[b.id, list(b.mates), b.sigma, list(b.parents), b.founder] for b in population.births],
         "policies": [policy.record() if policy else None for policy in population.policies],
-        "baggage": [state.optimizer if state else None for state in population.baggage],
+        "baggage": [state.kind if state else None for state in population.baggage],
     }
 
 
@@ -138,14 +138,14 @@ def _population(words: Mapping[str, Any], tensors: Mapping[str, Tensor], name: s
         fitness=tensors[f"{name}/fitness"].to(torch.float64),
         births=births,
         policies=tuple(Policy.from_record(record) if record else None for record in words["policies"]),
-        baggage=tuple(_baggage(j, optimizer, tensors, name) for j, optimizer in enumerate(words["baggage"])),
+        baggage=tuple(_baggage(j, kind, tensors, name) for j, kind in enumerate(words["baggage"])),
     )
 
 
-def _baggage(j: int, optimizer: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
-    if optimizer is None:
+def _baggage(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
+    if kind is None:
         return None
     prefix = f"{name}/baggage/{j}/"
     return OptimizerState(
-        optimizer, {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+        kind, {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
     )

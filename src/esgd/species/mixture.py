@@ -46,5 +46,5 @@ class Fixed:
 
     def __call__(self, request: Draw) -> Policy:
         annealing = self.gamma**request.k
-        hyper = {**self.policy.hyper, "lr": self.policy.hyper["lr"] * annealing}
-        return replace(self.policy, hyper=hyper, annealing=annealing)
+        annealed = {name: value * annealing for name, value in self.policy.hyper.items() if name == "lr"}
+        return replace(self.policy, hyper={**self.policy.hyper, **annealed}, annealing=annealing)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from esgd.errors import RecipeError
-from esgd.policies import Policy, optimizer_class
+from esgd.policies import Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
 from esgd.species.distributions import Distribution, LogUniform, Uniform, draw
@@ -42,7 +43,7 @@ class Sgd:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma)
+        _check(self.lr, self.gamma, self.clip_norm)
         _check_probabilities(momentum=self.momentum_probability, nesterov=self.nesterov_probability)
 
     def __call__(self, request: Draw) -> Policy:
@@ -66,7 +67,7 @@ class Adam:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma)
+        _check(self.lr, self.gamma, self.clip_norm)
 
     def __call__(self, request: Draw) -> Policy:
         return _policy(request, "adam", self, _drawn(request, self.hyper))
@@ -87,7 +88,7 @@ class Optimizer:
     def __post_init__(self) -> None:
         optimizer_class(self.name)
         object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma)
+        _check(self.lr, self.gamma, self.clip_norm)
 
     def __call__(self, request: Draw) -> Policy:
         return _policy(request, self.name, self, _drawn(request, self.hyper))
@@ -118,11 +119,12 @@ def _rate(lr: Rate) -> float | Uniform | LogUniform:
     return Uniform(*lr) if isinstance(lr, tuple) and len(lr) == 2 else lr
 
 
-def _check(lr: Rate, gamma: float | None) -> None:
+def _check(lr: Rate, gamma: float | None, clip_norm: float | None) -> None:
+    check_clip_norm(clip_norm)
     low = lr.low if isinstance(lr, Uniform | LogUniform) else lr
-    if not isinstance(low, float | int) or not low >= 0:
+    if not isinstance(low, float | int) or not 0 <= low < inf:
         raise RecipeError(
-            f"lr={lr} is not a learning rate. Give a number ≥ 0, a range (low, high), Uniform or LogUniform."
+            f"lr={lr} is not a learning rate. Give a finite number ≥ 0, a range (low, high), Uniform or LogUniform."
         )
     if gamma is not None and not 0 < gamma <= 1:
         raise RecipeError(

@@ -5,18 +5,25 @@ Every source deals out epochs in a random order that `seeds` alone decides, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from esgd.errors import TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, global_randomness
+
+FIXED = Seeds(0, ("fixed",))
+"""Where the seeds of fixed parts come from: the same for every run, because a fitness is a fixed function."""
+
+KEPT_BYTES = 1 << 30
 
 
 class Source(Protocol):
@@ -71,12 +78,13 @@ class Tensors:
 class Mapped:
     """A map-style `Dataset`, read through a DataLoader.
 
-    Each sample is loaded under a seed of its own, so random augmentation depends on the address (epoch, individual,
-    sample) and not on how many `workers` there are.
+    Each batch is loaded under a seed of its own, so random augmentation depends on the address (individual, epoch,
+    batch) and not on how many `workers` there are. Fixed parts are read once and kept, up to a gigabyte of them.
     """
 
     dataset: MapStyle
     workers: int = 0
+    kept: dict[tuple[int, int], Batch] = field(default_factory=dict, repr=False)
 
     @property
     def samples(self) -> int:
@@ -84,41 +92,51 @@ class Mapped:
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         order = torch.randperm(self.samples, generator=seeds("order"))
-        return iter(self._loader(batches_of(order, batch_size), seeds))
+        addresses = [[seeds.integer("batch", n), *b.tolist()] for n, b in enumerate(batches_of(order, batch_size))]
+        return iter(self._loader(addresses))
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
         pieces = batches_of(torch.arange(self.samples), batch_size)
-        visited = list(order) if order is not None else list(range(len(pieces)))
-        return zip(visited, self._loader([pieces[part] for part in visited], Seeds(0, ("fixed",))), strict=True)
+        visited = range(len(pieces)) if order is None else order
+        missing = [part for part in visited if (batch_size, part) not in self.kept]
+        loaded = iter(self._loader([[FIXED.integer(part), *pieces[part].tolist()] for part in missing]))
+        for part in visited:
+            if (batch_size, part) in self.kept:
+                yield part, self.kept[batch_size, part]
+            else:
+                batch = next(loaded)
+                if sum(map(_bytes, self.kept.values())) + _bytes(batch) <= KEPT_BYTES:
+                    self.kept[batch_size, part] = batch
+                yield part, batch
 
-    def _loader(self, batches: Sequence[Tensor], seeds: Seeds) -> DataLoader[Any]:
-        addressed = [[(int(i), seeds.integer("sample", int(i))) for i in batch] for batch in batches]
-        return DataLoader(
-            _Addressed(self.dataset), batch_sampler=addressed, num_workers=self.workers, generator=seeds()
-        )
+    def _loader(self, addresses: list[list[int]]) -> Iterable[Batch]:
+        if not addresses:
+            return ()
+        workers, generator = min(self.workers, len(addresses)), torch.Generator()
+        return DataLoader(_Addressed(self.dataset), batch_sampler=addresses, num_workers=workers, generator=generator)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": type(self.dataset).__name__, "samples": self.samples}
 
 
 class _Addressed(Dataset[Any]):
-    """A dataset whose index brings the seed for the global generators along."""
+    """A dataset that is asked for whole batches: a seed for the global generators, then the indices."""
 
     def __init__(self, dataset: MapStyle) -> None:
         self.dataset = dataset
 
-    def __getitem__(self, address: tuple[int, int]) -> Any:
-        index, seed = address
+    def __getitems__(self, address: Sequence[int]) -> list[Any]:
+        seed, *indices = address
         with global_randomness(seed):
-            return self.dataset[index]
+            return [self.dataset[index] for index in indices]
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
     """The user's own batches: a function without arguments that returns an iterable of them.
 
-    Its fitness cannot be visited in another order. What it shuffles with global generators is addressed all the same,
-    because engines train inside `global_randomness`.
+    Its fitness cannot be visited in another order. What it shuffles with global generators is addressed all the same:
+    engines train inside `global_randomness`, and fixed parts are always read under the same seeds.
     """
 
     make: Callable[[], Iterable[Batch]]
@@ -131,7 +149,14 @@ class Stream:
         return self.make()
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
-        return iter(enumerate(self.make()))
+        with global_randomness(FIXED.integer("stream")):
+            batches = iter(self.make())
+        for part in count():
+            with global_randomness(FIXED.integer("stream", part)):
+                batch = next(batches, self)
+            if batch is self:  # the end; a stream never yields itself
+                return
+            yield part, batch
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "stream"}
@@ -152,17 +177,32 @@ def source(name: str, data: Any, workers: int) -> Source:
         data = data.tensors
     if isinstance(data, tuple | list) and data and all(isinstance(item, Tensor) for item in data):
         return _tensors(name, tuple(data))
-    if isinstance(data, MapStyle) and not isinstance(data, tuple | Tensor | str):
+    if isinstance(data, MapStyle) and _holds_samples(data):
         if len(data) == 0:
             raise TaskError(f"{name} is an empty {type(data).__name__}. Give it at least one sample.")
         return Mapped(data, workers)
-    if callable(data) and not isinstance(data, type):
+    if callable(data) and not isinstance(data, type | nn.Module):
         return Stream(data)
     hint = "; a DataLoader goes in as a function: lambda: loader" if isinstance(data, DataLoader) else ""
     raise TaskError(
         f"{name} is {_kind(data)}, which is not data we can read. Give (x, y) as torch tensors, a map-style Dataset, "
         f"or a function without arguments that returns an iterable of batches{hint}."
     )
+
+
+def _holds_samples(data: MapStyle) -> bool:
+    """Whether something with a length and an index is a dataset, and not one of the things that only look like it."""
+    if isinstance(data, list):
+        return all(isinstance(sample, tuple | list) for sample in data[:1])
+    return not isinstance(data, tuple | str | Mapping | Tensor | np.ndarray | nn.Module | IterableDataset)
+
+
+def _bytes(batch: Batch) -> int:
+    """What a batch takes in memory, as far as its tensors go."""
+    if isinstance(batch, Tensor):
+        return batch.nbytes
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
+    return sum(map(_bytes, parts))
 
 
 def _tensors(name: str, tensors: tuple[Tensor, ...]) -> Tensors:

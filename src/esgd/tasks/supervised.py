@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from esgd.batches import to_device
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
@@ -102,11 +103,17 @@ class Supervised:
                     f"keywords such as weight_decay go into the species' `hyper`; for settings of your own write a "
                     "task."
                 )
-        for layer in module.modules():
-            if isinstance(layer, nn.modules.dropout._DropoutNd):
-                # The engine's own copy of the network serves many policies: remember what make_model chose.
-                default = layer.__dict__.setdefault("p_of_make_model", layer.p)
-                layer.p = settings.get("dropout", default)
+        self._batch_size(settings)
+        layers = [layer for layer in module.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
+        if "dropout" in settings and (not layers or not 0 <= settings["dropout"] <= 1):
+            raise TaskError(
+                f"the setting dropout={settings['dropout']!r} cannot be applied: it is the probability, from 0 to 1, "
+                f"of every nn.Dropout layer, and {type(module).__name__} has {len(layers)} of them."
+            )
+        for layer in layers:
+            # The engine's own copy of the network serves many policies: remember what make_model chose.
+            default = layer.__dict__.setdefault("p_of_make_model", layer.p)
+            layer.p = settings.get("dropout", default)
 
     def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
         return self._train.epoch(seeds, self._batch_size(settings))
@@ -116,7 +123,7 @@ class Supervised:
         return None if samples is None else len(batches_of(torch.arange(samples), self._batch_size(settings)))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self._values(module(*batch[:-1]), batch).mean()
+        return self._values(module, batch)[0].mean()
 
     # Fitness
 
@@ -127,8 +134,8 @@ class Supervised:
 
     def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
         if self._own is not None:
-            return torch.as_tensor(self._own(module), dtype=torch.float64)
-        values = self._values(module(*batch[:-1]), batch).double()
+            return _scalar(self._own(module), "your fitness")
+        values = self._values(module, batch)[0].double()
         return values * self.size(batch) if values.dim() == 0 else values.sum()
 
     def size(self, batch: Batch) -> int:
@@ -152,12 +159,16 @@ class Supervised:
         device = next(module.parameters()).device
         totals, samples = dict.fromkeys(("loss", *self.metrics), 0.0), 0
         for _, batch in self._test.parts(_part_size(self._test)):
-            batch = tuple(item.to(device) for item in batch)
-            output, n = module(*batch[:-1]), self.size(batch)
-            totals["loss"] += float(self._values(output, batch).double().mean()) * n
+            batch = to_device(batch, device)
+            (values, output), n = self._values(module, batch), self.size(batch)
+            totals["loss"] += float(values.double().mean()) * n
             for name, metric in self.metrics.items():
-                totals[name] += float(metric(output, batch[-1])) * n
+                totals[name] += float(_scalar(metric(output, batch[-1]), f"the metric {name!r}")) * n
             samples += n
+        if samples == 0:
+            raise TaskError(
+                "the test data have no samples. Give test= at least one, anew each time it is asked, or None."
+            )
         return {name: total / samples for name, total in totals.items()}
 
     def describe(self) -> dict[str, Any]:
@@ -168,21 +179,26 @@ class Supervised:
         return {"batch_size": self.batch_size, **described}
 
     def _batch_size(self, settings: Settings) -> int:
-        return int(settings.get("batch_size", self.batch_size))
+        return _checked_batch_size(settings.get("batch_size", self.batch_size))
 
-    def _values(self, output: Any, batch: Batch) -> Tensor:
-        """The loss as a scalar mean, or one value per sample."""
+    def _values(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
+        """The loss as a scalar mean or one value per sample, and the network's output."""
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            raise TaskError(
+                f"a batch is a {type(batch).__name__}, but Supervised needs (*inputs, target): the last item is the "
+                f"target, the others go into the network. Return tuples, or write a task of your own for other batches."
+            )
+        output, n = module(*batch[:-1]), self.size(batch)
         value = self._loss(output, batch[-1])
-        n = self.size(batch)
         if not isinstance(value, Tensor):
             raise TaskError(
                 f"the loss returned {type(value).__name__} {value!r}. It must return a torch tensor that gradients can "
                 f"flow through: a scalar mean, or one value per sample."
             )
         if value.dim() == 0:
-            return value
+            return value, output
         if len(value) == n:
-            return value.reshape(n, -1).mean(dim=1)
+            return value.reshape(n, -1).mean(dim=1), output
         raise TaskError(
             f"the loss returned a tensor of shape {tuple(value.shape)} for a batch of {n}. It must be a scalar mean "
             f"over the batch, or have one value per sample in its first dimension."
@@ -229,7 +245,28 @@ def _check_arguments(make_model: object, loss: object, batch_size: int) -> None:
             raise TaskError(
                 f"{name}={value!r} cannot be called. Pass a function, for example F.cross_entropy as the loss."
             )
-    if not isinstance(batch_size, int) or batch_size < 1:
+    _checked_batch_size(batch_size)
+    reduction = loss.keywords.get("reduction") if isinstance(loss, partial) else getattr(loss, "reduction", None)
+    if reduction == "sum":
+        raise TaskError(
+            "the loss has reduction='sum', so it would grow with the batch. Fitness and SGD need a mean over the "
+            "batch, or one value per sample. Use reduction='mean' or 'none'."
+        )
+
+
+def _scalar(value: Any, whose: str) -> Tensor:
+    """A number as a float64 tensor, or an error that says who returned what."""
+    try:
+        return torch.as_tensor(value, dtype=torch.float64).reshape(())
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TaskError(
+            f"{whose} returned {value!r}, which is not one number. Return a float or a tensor with one."
+        ) from error
+
+
+def _checked_batch_size(batch_size: Any) -> int:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise TaskError(
             f"batch_size={batch_size!r} is not a positive whole number. SGD needs at least 1 sample a step."
         )
+    return batch_size

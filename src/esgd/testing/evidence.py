@@ -63,7 +63,7 @@ def contents(population: Population) -> dict[str, Any]:
         "births": list(population.births),
         "policies": list(population.policies),
         "baggage": [
-            None if each is None else {"optimizer": each.optimizer, "tensors": dict(each.tensors)}
+            None if each is None else {"optimizer": each.kind, "tensors": dict(each.tensors)}
             for each in population.baggage
         ],
     }

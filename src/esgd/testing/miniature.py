@@ -20,7 +20,7 @@ SEED = 7
 RECIPE = Recipe(
     population=5,
     offspring=12,
-    mates=frozenset({1, 2}),
+    mates={1, 2},
     elites=3,
     generations=2,
     mutation=Gaussian(sigma=0.2),

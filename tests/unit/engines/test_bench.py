@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_data
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence
 
 import esgd
 from esgd.beginning import prepare
@@ -19,6 +19,7 @@ from esgd.errors import FitnessError
 from esgd.operators import Averaged, FromFittest, Reestimated
 from esgd.operators.start import founders
 from esgd.population import Birth, Population
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_data
 
 TRAIN, FITNESS = random_data(300), random_data(250, seed=1)
 
@@ -126,6 +127,7 @@ def test_estimating_statistics_twice_gives_the_same_bits_whatever_was_there_befo
     first = made.buffers()
     with torch.no_grad():
         network[1].running_mean.fill_(100.0)
+        network[1].num_batches_tracked.fill_(5)
     seated(made, network).calibrate()
     assert all(torch.equal(made.buffers()[name], value) for name, value in first.items())
 
@@ -187,9 +189,16 @@ def test_the_score_is_the_mean_loss_in_double_sums_bit_for_bit() -> None:
     assert (score.complete, score.samples, score.saved) == (True, 250, 0)
 
 
+def double() -> nn.Module:
+    return mlp().double()
+
+
 def test_visiting_the_hardest_parts_first_gives_the_same_bits() -> None:
-    made, networks = bench(), [mlp() for _ in range(4)]
-    fresh = [seated(bench(), network).score().fitness for network in networks]
+    """In double precision, where the order of a sum shows."""
+    x, y = random_data(512, seed=2)
+    data = (x.double(), y)
+    made, networks = bench(double, fitness=data), [double() for _ in range(10)]
+    fresh = [seated(bench(double, fitness=data), network).score().fitness for network in networks]
     assert [seated(made, network).score().fitness for network in networks] == fresh
 
 
@@ -231,6 +240,22 @@ def test_a_loss_below_zero_that_was_said_to_be_nonnegative_is_found() -> None:
 
 @pytest.mark.parametrize("batch", [(1, [torch.ones(2)], {"x": torch.ones(2), "name": "cat"}), "cat", [torch.ones(1)]])
 def test_batches_of_any_structure_reach_the_device_unchanged(batch: Any) -> None:
+    moved = bench().to_device(batch)
+    assert type(moved) is type(batch)
+    assert str(moved) == str(batch)
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [Pair(torch.ones(1), torch.ones(1)), (pack_sequence([torch.ones(2, 1)]), torch.ones(1))],
+    ids=["pair", "packed"],
+)
+def test_named_tuples_and_packed_sequences_reach_the_device_unchanged(batch: Any) -> None:
     moved = bench().to_device(batch)
     assert type(moved) is type(batch)
     assert str(moved) == str(batch)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.small import batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
 from torch import nn
 
 import esgd
@@ -22,6 +21,7 @@ from esgd.operators import Carried, CarriedByMate, Fresh, PerGeneration, RandomS
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.protocols import Scores, Step, Workshop
+from tests.small import batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
 
 GOOD, BAD = Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9}), Policy(optimizer="sgd", hyper={"lr": 1e38})
 STEP = Step(k=1, epochs=1, backoff=PerGeneration(), total=2)
@@ -143,9 +143,6 @@ def test_engines_have_names_and_a_wrong_one_gets_a_suggestion() -> None:
         choose("lop", 10)
 
 
-@pytest.mark.xfail(
-    reason="open: an engine that is none fails with 'int' object has no attribute 'open'", raises=AttributeError
-)
 def test_something_that_is_no_engine_is_refused_by_name() -> None:
     with pytest.raises(RecipeError, match="engine=3"):
         list(esgd.evolve(classify(), esgd.Recipe(population=2, generations=1), seed=0, engine=3))

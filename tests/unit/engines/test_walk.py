@@ -7,6 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
+import esgd
+from esgd.errors import RecipeError, TaskError
+from esgd.operators import BestOf, Carried, Elitist, Never, PerEpoch, PerGeneration, trajectories
+from esgd.protocols import Walk
+from esgd.schedules import Cosine, Moment, Tail
+from esgd.species import Fixed, Optimizer, Sgd
 from tests.small import (
     RECORDING_SGD,
     RecordingSgd,
@@ -17,14 +25,6 @@ from tests.small import (
     random_data,
     true_fitness,
 )
-from torch import Tensor
-
-import esgd
-from esgd.errors import RecipeError, TaskError
-from esgd.operators import BestOf, Carried, Elitist, Never, PerEpoch, PerGeneration, trajectories
-from esgd.protocols import Walk
-from esgd.schedules import Cosine, Moment, Tail
-from esgd.species import Fixed, Optimizer, Sgd
 
 ALONE = {"population": 1, "mates": 1, "evolution_steps": 0, "generations": 1}
 POLICIES = [

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.small import INPUTS, batchnorm_mlp, classify, random_data
 from torch import nn
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.operators import Averaged, FromFittest, Never, Reestimated
 from esgd.species import Sgd
+from tests.small import INPUTS, batchnorm_mlp, classify, random_data
 
 MATES = {
     "mean": torch.tensor([[1.0, 2.0], [3.0, 6.0]]),

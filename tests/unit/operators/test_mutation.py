@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.small import batchnorm_mlp
 from torch import nn
 
 from esgd.errors import RecipeError
 from esgd.genome import Genome
 from esgd.operators import Gaussian, RelativeGaussian
 from esgd.randomness import Seeds
+from tests.small import batchnorm_mlp
 
 
 @pytest.fixture

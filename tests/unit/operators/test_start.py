@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_model
-from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 from torch import Tensor, nn
 
 import esgd
 from esgd.errors import RecipeError, TaskError
 from esgd.operators import Perturbed, RandomStart, Saved
+from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
 STILL = {"generations": 1, "sgd_epochs": 1, "evolution_steps": 0, "mates": 1, "species": esgd.species.Sgd(lr=0.0)}
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import esgd
 from esgd.operators import Elitist, anyone, parents_only, trajectories
 from esgd.protocols import Role
 from esgd.randomness import Seeds
+from tests.small import classify, workshop
 
 roles = st.lists(st.sampled_from(Role), min_size=4, max_size=15)
 ADMITS = {
@@ -73,3 +76,17 @@ def test_a_function_of_ones_own_decides_the_rest() -> None:
     for seed in range(10):
         chosen = Elitist(rest=newcomers)(fitness, roles, size=3, elites=1, generator=Seeds(seed)())
         assert set(chosen) == {0, 2, 3}
+
+
+def test_the_end_of_a_backed_off_walk_is_nobodys_mate() -> None:
+    """It may go on, but the next generation descends from places that were accepted."""
+    recipe = esgd.Recipe(population=3, offspring=100, survival=Elitist(rest=trajectories))
+    with workshop(classify(), recipe) as open_:
+        genome = open_.bench.rules.genome
+    everyone = replace(
+        esgd.Population.founders(genome, torch.zeros(5, genome.size), {}),
+        fitness=torch.tensor([3.0, 4.0, 5.0, 1.0, 2.0], dtype=torch.float64),
+    )
+    roles = [Role.MOVED, Role.HELD, Role.IMMIGRANT, Role.END, Role.END]
+    births = recipe.breed(everyone, roles, k=1, v=1, seeds=Seeds(0))
+    assert {mate for birth in births for mate in birth.mates} == {0, 1, 2}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.small import ask, classify
 
 import esgd
 from esgd.protocols import Draw
 from esgd.randomness import Seeds
 from esgd.schedules import Cosine
 from esgd.species import Adam, Mixture, Sgd
+from tests.small import ask, classify
 
 POOL = Mixture(species=(Sgd(lr=(0.01, 3.0), schedule=Cosine(), clip_norm=1.0), Adam(lr=(1e-3, 1.0))))
 

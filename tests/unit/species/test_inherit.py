@@ -8,13 +8,13 @@ from math import exp, log
 from typing import Any
 
 import pytest
-from tests.small import ask, classify
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.operators import PerGeneration
 from esgd.schedules import Cosine
 from esgd.species import Adam, Inherited, Sgd
+from tests.small import ask, classify
 
 POOL = Sgd(lr=(0.1, 0.5), gamma=0.5)
 KNOWN = esgd.Policy(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.small import ask
 
 import esgd
 from esgd.errors import RecipeError
 from esgd.species import Adam, Fixed, Mixture, Once, Sgd
+from tests.small import ask
 
 POLICY = esgd.Policy(optimizer="sgd", hyper={"lr": 0.4, "momentum": 0.9})
 POOLS = (Sgd(lr=(0.1, 0.5), gamma=0.5), Adam(lr=(0.1, 0.5), gamma=0.5))
@@ -72,8 +72,5 @@ def test_a_mixture_that_cannot_be_drawn_from_is_refused(make: Any, says: str) ->
         make()
 
 
-@pytest.mark.xfail(
-    raises=KeyError, reason="bug: a policy without lr, which torch gives a default, ends in KeyError: 'lr'"
-)
 def test_a_fixed_policy_may_leave_the_learning_rate_to_torch() -> None:
     assert Fixed(policy=esgd.Policy(optimizer="adam", hyper={}))(ask()).hyper == {}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import ask
 
 from esgd.errors import RecipeError
 from esgd.schedules import Cosine
 from esgd.species import Adam, Choice, Integers, LogUniform, Optimizer, Sgd, Uniform
+from tests.small import ask
 
 POOLS = [Sgd, Adam, lambda **given: Optimizer(name="adamw", **given)]
 every_pool = pytest.mark.parametrize("pool", POOLS, ids=["sgd", "adam", "optimizer"])
@@ -95,9 +95,9 @@ def test_without_gamma_the_range_ends_at_five_percent(k: int, generations: int) 
 
 
 @every_pool
-@pytest.mark.parametrize("lr", [-0.1, nan, (-1, 1), "0.1", None, Integers(1, 2), Choice((0.1, 0.2))], ids=str)
+@pytest.mark.parametrize("lr", [-0.1, nan, inf, (-1, 1), "0.1", None, Integers(1, 2), Choice((0.1, 0.2))], ids=str)
 def test_what_is_not_a_learning_rate_is_refused(pool: Any, lr: Any) -> None:
-    with pytest.raises(RecipeError, match=r"is not a learning rate. Give a number ≥ 0, a range \(low, high\)"):
+    with pytest.raises(RecipeError, match=r"is not a learning rate. Give a finite number ≥ 0, a range \(low, high\)"):
         pool(lr=lr)
 
 

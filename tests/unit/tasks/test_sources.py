@@ -125,16 +125,12 @@ def test_a_stream_is_asked_again_for_every_epoch() -> None:
     assert sorted(labels(1)) == list(range(10))
 
 
-@pytest.mark.xfail(
-    reason="open: a stream's fixed parts are shuffled by the caller's global generator", raises=AssertionError
-)
 def test_the_parts_of_a_shuffling_stream_are_fixed_too() -> None:
     made = Stream(lambda: DataLoader(TensorDataset(X, Y), 5, shuffle=True))
     first, again = ([batch[-1].tolist() for _, batch in made.parts(5)] for _ in range(2))
     assert first == again
 
 
-@pytest.mark.xfail(reason="open: a DataLoader draws its base seed from the caller's generator", raises=AssertionError)
 def test_the_parts_of_a_stream_leave_the_callers_generator_alone() -> None:
     before = torch.get_rng_state()
     list(Stream(lambda: DataLoader(TensorDataset(X, Y), 5)).parts(5))
@@ -198,7 +194,6 @@ def test_data_that_cannot_be_read_is_refused_by_name(name: str) -> None:
     assert [word for word in words if word not in str(error.value)] == []
 
 
-@pytest.mark.xfail(reason="open: whatever has a length and an index is taken for a dataset")
 @pytest.mark.parametrize(
     "data",
     [X.numpy(), [X.numpy(), Y.numpy()], {"x": X, "y": Y}, CountedLines()],

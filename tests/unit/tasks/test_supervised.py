@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.small import CLASSES, INPUTS, dropout_mlp, mlp, random_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
@@ -18,6 +17,7 @@ from torch.utils.data import Dataset
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds
+from tests.small import CLASSES, INPUTS, dropout_mlp, mlp, random_data
 
 X, Y = random_data(300)
 XY = (X, Y)
@@ -108,7 +108,6 @@ def test_an_input_may_be_a_dict_of_tensors() -> None:
     assert fitness_of(made, network) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.xfail(reason="open: test() moves batches with .to(), which a dict has not", raises=AttributeError)
 def test_an_input_may_be_a_dict_in_the_test_split_too() -> None:
     made = task(make_model=TakesADict, train=Dicts(), fitness=Dicts(), test=Dicts())
     assert made.test(TakesADict())["loss"] > 0
@@ -167,7 +166,6 @@ def test_a_function_of_the_network_is_the_fitness_and_is_taken_once(own: Any) ->
 
 
 @pytest.mark.parametrize("value", [None, torch.zeros(3), "good"], ids=["nothing", "a vector", "a word"])
-@pytest.mark.xfail(reason="open: a fitness of one's own that is no number fails with torch's or Python's words")
 def test_a_fitness_of_ones_own_that_is_no_number_is_refused_with_what_it_returned(value: Any) -> None:
     with pytest.raises(TaskError, match="fitness"):
         fitness_of(task(fitness=lambda network: value), mlp())
@@ -216,7 +214,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
         task().prepare(mlp(), {"batchsize": 8})
 
 
-@pytest.mark.xfail(reason="open: a setting that cannot be applied is recorded as if it had been, or fails later")
 @pytest.mark.parametrize(
     ("make_model", "settings"),
     [
@@ -294,7 +291,6 @@ def test_wrong_arguments_are_refused_at_construction(arguments: dict[str, Any], 
         task(**arguments)
 
 
-@pytest.mark.xfail(reason="open: a network has a length and an index, or __call__, so it passes for data")
 def test_a_network_as_fitness_is_refused() -> None:
     with pytest.raises(TaskError):
         task(fitness=mlp())

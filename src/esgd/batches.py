@@ -1,0 +1,29 @@
+"""Batches of any structure, moved to a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """The same batch with its tensors on `device`; tuples, named tuples, lists and dicts are looked into.
+
+    >>> to_device({"x": torch.ones(2), "name": "left alone"}, torch.device("cpu"))
+    {'x': tensor([1., 1.]), 'name': 'left alone'}
+    """
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, PackedSequence):
+        return batch.to(device)  # type: ignore[arg-type]  # annotated as dtype only, takes both
+    if isinstance(batch, dict):
+        return {name: to_device(item, device) for name, item in batch.items()}
+    if isinstance(batch, list):
+        return [to_device(item, device) for item in batch]
+    if isinstance(batch, tuple):
+        moved = [to_device(item, device) for item in batch]
+        return tuple(moved) if type(batch) is tuple else type(batch)(*moved)
+    return batch
