@@ -1,7 +1,7 @@
 """What every test shares: hypothesis without deadlines, and the same examples each time, so that red means a change;
 and the tensor shapes in the library's annotations checked at run time (jaxtyping and beartype)."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 from tests import shapes
@@ -9,5 +9,6 @@ from tests import shapes
 ROOMS = ["esgd.engines", "esgd.genome", "esgd.operators", "esgd.population", "esgd.protocols"]
 install_import_hook(ROOMS, f"{shapes.__name__}.checked")
 
-settings.register_profile("esgd", deadline=None, derandomize=True)
+# A busy machine is slow at everything, at drawing examples too.
+settings.register_profile("esgd", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("esgd")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from esgd.errors import RecipeError
+from esgd.errors import EsgdError, RecipeError, TaskError
 from esgd.generation import State
 from esgd.genome import Genome, build
-from esgd.guarantee import check_start, why_waived
+from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
 from esgd.protocols import Rules, Scores, Task, Workshop
@@ -64,7 +64,16 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     if isinstance(start, State):
         state = start
     else:
-        population = scored(workshop, _founding(workshop, rules, recipe, start))
+        founding = _founding(workshop, rules, recipe, start)
+        try:
+            population = scored(workshop, founding)
+        except EsgdError:
+            raise
+        except Exception as error:
+            raise TaskError(
+                f"a freshly built network cannot be scored: {type(error).__name__}: {error}. The fitness data go "
+                f"through make_model's network and the loss before anything is trained; try that by hand on one batch."
+            ) from error
         state = State(0, population, population.champion)
     population = state.population
     if len(population) != recipe.population:
@@ -73,10 +82,13 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
             f"the same in every generation. Give a start of that size, or set population={len(population)}."
         )
     check_start(population)
-    foreign = founders(rules.genome, [loaded(rules.genome, network) for network in recipe.immigrants], step=1)
+    foreign = founders(rules.genome, (loaded(rules.genome, network) for network in recipe.immigrants), step=1)
     leader = population.order[0]
-    again = workshop.evaluate(population, [_clone(population, leader)])
-    waiver = why_waived(recipe, float(population.fitness[leader]), float(again.fitness[0]))
+    first = float(population.fitness[leader])
+    second = float(workshop.evaluate(population, [_clone(population, leader)]).fitness[0])
+    if isinstance(start, State):
+        check_same_fitness(state.history[-1], first, second)
+    waiver = why_waived(recipe, first, second)
     immigrants = scored(workshop, foreign)
     if isinstance(start, State):
         workshop.spent()  # what a resumed run does again is not part of its ledger

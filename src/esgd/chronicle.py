@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -45,10 +46,18 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
 
 
 def candidates(trained: Trained, immigrants: Population) -> tuple[Population, list[Role]]:
-    """Whoever competes with the offspring: parents, immigrants, and the ends of backed-off walks where wanted."""
+    """Whoever competes with the offspring: parents, immigrants, and the ends of backed-off walks where wanted.
+
+    An immigrant that is in the population already, no worse than it came, does not come again.
+    """
+    there = dict(
+        zip((birth.id for birth in trained.population.births), trained.population.fitness.tolist(), strict=True)
+    )
+    known = zip((birth.id for birth in immigrants.births), immigrants.fitness.tolist(), strict=True)
+    arriving = immigrants[[i for i, (id_, fitness) in enumerate(known) if there.get(id_, inf) > fitness]]
     parents = [Role.MOVED if moved else Role.HELD for moved in trained.moved.tolist()]
-    roles = [*parents, *([Role.IMMIGRANT] * len(immigrants)), *([Role.END] * len(trained.ends))]
-    return trained.population.join(immigrants).join(trained.ends), roles
+    roles = [*parents, *([Role.IMMIGRANT] * len(arriving)), *([Role.END] * len(trained.ends))]
+    return trained.population.join(arriving).join(trained.ends), roles
 
 
 @dataclass(kw_only=True, eq=False)
@@ -99,7 +108,8 @@ class Chronicle:
         )
         line = generation.record()
         notes = examine(line, old.history, recipe, self.task.steps({}))
-        if self.waiver and k == 1 and recipe.backoff.certain:
+        said = any(note["kind"] == "noisy" for line in old.history for note in line["notes"])
+        if self.waiver and not said and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
         state = State(k, population, archive, (*old.history, line))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ from torch import nn
 from esgd.algorithm import evolve
 from esgd.beginning import prepare
 from esgd.engines import choose
-from esgd.errors import MissingExtraError, RecipeError
+from esgd.errors import EsgdError
 from esgd.generation import State
 from esgd.population import Population
 from esgd.progress import Reporter, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
-from esgd.run import open_folder
+from esgd.run import NoFolder, RunFolder, open_folder
 from esgd.run.manifest import describe
 from esgd.spelling import decode, encode
 
@@ -31,7 +31,7 @@ class Result:
     |--------------|--------------------------------------------------------------------------------------|
     | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual there ever was          |
     | `fitness`    | its fitness                                                                          |
-    | `population` | the last generation, elites first                                                    |
+    | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
     | `run`        | the run folder, if there is one                                                      |
     """
@@ -82,13 +82,8 @@ def fit(
     by: a built-in, a TOML file or "package.module:task".
     """
     recipe = recipe or Recipe()
-    rules = prepare(task, recipe, seed)
-    chosen, genome = choose(engine, rules.genome.size), rules.genome
     with open_folder(run) as folder:
-        manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
-        if engine == "auto":
-            chosen = decode(manifest["engine"])  # a run goes on with what it began with
-        state, damaged = folder.latest(genome)
+        chosen, state, damaged = _take_up(task, recipe, seed, engine, folder, origin)
         done = state.k if state else 0
         with reporter(shown=progress, generations=recipe.stage_count, done=done) as reports:
             for problem in damaged:
@@ -109,40 +104,39 @@ def fit(
     return Result(state, list(state.history), folder.path)
 
 
+def _take_up(
+    task: Task, recipe: Recipe, seed: int, engine: str | Engine, folder: RunFolder | NoFolder, origin: str
+) -> tuple[Engine, State | None, list[str]]:
+    """The engine and state to go on with, and what was found damaged. The network built for it is let go again."""
+    rules = prepare(task, recipe, seed)
+    chosen = choose(engine, rules.genome.size)
+    manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
+    state, damaged = folder.latest(rules.genome)
+    return (decode(manifest["engine"]) if engine == "auto" else chosen), state, damaged
+
+
 def _farewell(state: State | None, path: Path | None, origin: str) -> str:
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
-    how = f"esgd resume {path}" if origin else "call fit() again with the same arguments"
+    how = f"esgd resume {path}" if origin else "run the same again"
     return f"Stopped. {state.k if state else 0} generations are saved in {path}. To go on: {how}"
 
 
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
         reports.say(f"report: {write_run(path)}")
-    except MissingExtraError as error:
+    except (EsgdError, OSError) as error:  # the run itself is safe
         reports.say(f"No report: {error}")
 
 
 def _manifest(recipe: Recipe, seed: int, engine: Engine, rules: Rules, origin: str) -> dict[str, Any]:
     genome = rules.genome
-    layout = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
+    shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return describe(
-        recipe=_spelt(recipe),
+        recipe=recipe.described(),
         seed=seed,
         engine=encode(engine),
         data=rules.task.describe(),
-        network=layout,
+        network={"layers": repr(genome.template), "parameters": shapes},
         origin=origin,
     )
-
-
-def _spelt(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as tables; a strategy without an importable name, a lambda say, is only named."""
-    table: dict[str, Any] = {}
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
-        try:
-            table[field.name] = encode(value)
-        except RecipeError:
-            table[field.name] = f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"
-    return {name: value for name, value in table.items() if value is not None} | {"offspring": recipe.offspring_count}

@@ -65,7 +65,7 @@ class Generation:
 
     | field                    | meaning                                                                        |
     |--------------------------|--------------------------------------------------------------------------------|
-    | `population`             | Ψ^(k), elites first                                                            |
+    | `population`             | Ψ^(k); after an evolution step the elites come first                           |
     | `elites`                 | m                                                                              |
     | `policies`               | what was drawn for each individual of Ψ^(k−1)                                  |
     | `before`                 | Ψ^(k−1), as the SGD step found it: ids and fitness                             |

@@ -45,6 +45,7 @@ class Genome:
     @staticmethod
     def of(module: nn.Module) -> Genome:
         """Read the layout off a network, or say by name why it has none."""
+        _check_copies(module)
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         for name, parameter in module.named_parameters():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
@@ -57,9 +58,16 @@ class Genome:
                 f"{type(module).__name__} has no trainable parameters. ESGD evolves the parameters with "
                 f"requires_grad=True. Unfreeze at least one, or check what make_model returns."
             )
+        for name, parameter in trainable.items():
+            if parameter.is_complex():
+                raise TaskError(
+                    f"parameter {name!r} is {parameter.dtype}. An individual is a real-valued vector (§3.3), so that "
+                    f"noise can be added to it. Make it a parameter of real and imaginary parts, and join them in "
+                    f"forward with torch.view_as_complex."
+                )
         first, dtype = next((name, p.dtype) for name, p in trainable.items())
         for name, parameter in trainable.items():
-            if parameter.dtype != dtype or not dtype.is_floating_point:
+            if parameter.dtype != dtype:
                 raise TaskError(
                     f"parameter {name!r} is {parameter.dtype} while {first!r} is {dtype}. An individual is one row "
                     f"of one real dtype, because recombination averages whole rows. Convert the trainable "
@@ -128,6 +136,24 @@ class Genome:
             raise TaskError(
                 f"the network has a trainable parameter {next(iter(other))!r} that the population lacks. All "
                 f"individuals share one architecture. Make make_model return the same layers each time."
+            )
+
+
+def _check_copies(module: nn.Module) -> None:
+    """Refuse a network that cannot be taken apart into a row and buffers, and put together again."""
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise TaskError(
+                f"{f'layer {name!r}' if name else type(module).__name__} is a torch.jit.ScriptModule. Every "
+                f"individual is a copy of the network with a row written into it, and a compiled graph keeps its own. "
+                f"Return the nn.Module from make_model, and script what was trained afterwards."
+            )
+    for name, value in module.state_dict(keep_vars=True).items():
+        if not isinstance(value, Tensor):
+            raise TaskError(
+                f"the state dict has {name!r}, a {type(value).__name__} and not a tensor. An individual is a row of "
+                f"parameters and its buffers; other state would be lost when mates are averaged or a run is saved. "
+                f"Keep it in a buffer (register_buffer), or outside get_extra_state if it is a constant."
             )
 
 

@@ -6,11 +6,16 @@ never rises, for every i ≤ m; means of such values cannot rise either.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from esgd.errors import FitnessError
 from esgd.population import Population
 from esgd.recipe import Recipe
+
+CHANGED = 1e-4  # relative difference of a fitness that no rounding explains
 
 
 def why_waived(recipe: Recipe, first: float, second: float) -> str:
@@ -37,6 +42,16 @@ def check(before: Population, after: Population, elites: int, k: int) -> None:
             f"{float(new[rank]):.9g}, which Theorem 1 rules out. Its conditions are a fixed fitness, back-off that "
             f"never ends worse than it began, and m-elitist survival. A back-off or survival strategy of your own "
             f"breaks the second or third; if you wrote one, check it with esgd.testing."
+        )
+
+
+def check_same_fitness(line: Mapping[str, Any], stored: float, now: float) -> None:
+    """Refuse to go on with a run whose fitness is not the function it was; rounding is let through."""
+    if line["guarantee"] == "held" and abs(now - stored) > CHANGED * abs(stored):
+        raise FitnessError(
+            f"the fittest individual of the saved run had the fitness {stored:.9g}; scored again it has {now:.9g}. "
+            f"The run was deterministic, so the loss, the fitness data or the network's code has changed since. Undo "
+            f"the change, or begin a new run."
         )
 
 

@@ -20,7 +20,7 @@ class Work:
     | `sgd_forward`       | forward in SGD                                                            |
     | `sgd_backward`      | backward in SGD                                                           |
     | `fitness_sgd`       | forward for the fitness in the SGD step, statistics included              |
-    | `fitness_evolution` | forward for the fitness in the evolution step                             |
+    | `fitness_evolution` | forward for the fitness of offspring and of the initial population       |
     | `fitness_saved`     | nowhere, because an evaluation was aborted early                          |
     """
 

@@ -63,13 +63,13 @@ class Terminal:
         if generation.seconds > 0:
             self._sgd_share = min(0.99, max(0.01, work.seconds_sgd / generation.seconds))
         self._fitness = f"  best {generation.best.fitness:.4g}  elites {generation.elite_mean:.4g}"
-        self._console.print(str(generation), highlight=False, soft_wrap=True)
+        self._console.print(str(generation), highlight=False, markup=False, soft_wrap=True)
         for note in generation.notes:
-            self._console.print(f"  note: {note}", style="yellow", highlight=False, soft_wrap=True)
+            self._console.print(f"  note: {note}", style="yellow", highlight=False, markup=False, soft_wrap=True)
         self._progress.update(self._task, completed=self._done)
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, highlight=False, soft_wrap=True)
+        self._console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def announce(sentence: str) -> None:
@@ -84,6 +84,11 @@ def reporter(*, shown: bool, generations: int, done: int = 0) -> Iterator[Report
         yield Silent()
         return
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeRemainingColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Terminal(progress, console, generations, done)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -324,6 +324,8 @@ class Scores:
 
     fitness: Float[Tensor, " n"]
     complete: Bool[Tensor, " n"]
+    begun: Mapping[int, Any] = field(default_factory=dict)
+    """What is known of aborted evaluations, by number of the birth: an engine's own, to go on from."""
 
     @staticmethod
     def unknown(n: int) -> Scores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 import torch
@@ -50,17 +51,18 @@ MatesLike = int | Set[int] | Mapping[int, float]
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
     """The speech recipes' last stage: "a 5-epoch fine-tuning is applied to each individual with a small learning
-    rate" (§4.1). Plain SGD with `lr`, or any `species`; back-off stays on, nobody is bred, the fittest is taken."""
+    rate" (§4.1). Plain SGD with `lr`, or any `species`; the recipe's back-off stays, nobody is bred."""
 
-    lr: float
+    lr: float = 0.0
     epochs: int = 5
     species: Species | None = None
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not self.lr >= 0:
+        whole = isinstance(self.epochs, int) and not isinstance(self.epochs, bool)
+        if not whole or self.epochs < 1 or not (self.species or 0 < self.lr < inf):
             raise RecipeError(
-                f"epochs={self.epochs}, lr={self.lr}: fine-tuning needs at least one epoch and a learning rate ≥ 0. "
-                f"Use fine_tuning=None for none."
+                f"epochs={self.epochs}, lr={self.lr}: fine-tuning needs at least one epoch, and a learning rate above "
+                f"0 or a species. Use fine_tuning=None for none."
             )
 
 
@@ -125,6 +127,7 @@ class Recipe:
         if isinstance(self.mates, Mapping):  # TOML has no keys that are numbers
             weights = {int(rho) if str(rho).isdigit() else rho: weight for rho, weight in self.mates.items()}
             object.__setattr__(self, "mates", weights)
+        _check_immigrants(self.immigrants)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         _check(self)
 
@@ -215,6 +218,18 @@ class Recipe:
         table = {each.name: encode(getattr(self, each.name)) for each in fields(self)}
         return {name: value for name, value in table.items() if value is not None} | {"offspring": self.offspring_count}
 
+    def described(self) -> dict[str, Any]:
+        """As `to_dict`, but a strategy without an importable name, a lambda say, is only named: for manifests."""
+        table: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            try:
+                table[each.name] = encode(value)
+            except RecipeError:
+                table[each.name] = f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"
+        resolved = {"offspring": self.offspring_count}
+        return {name: value for name, value in table.items() if value is not None} | resolved
+
     @staticmethod
     def from_dict(table: Mapping[str, Any]) -> Recipe:
         """The inverse of `to_dict`; an unknown key gets a suggestion."""
@@ -257,6 +272,14 @@ def _check_mates(recipe: Recipe) -> None:
         f"mates={set(mates) if isinstance(mates, Set) else mates} does not fit population={mu}. An offspring has ρ "
         f"distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
     )
+
+
+def _check_immigrants(immigrants: object) -> None:
+    if not isinstance(immigrants, tuple | list):
+        raise RecipeError(
+            f"immigrants is a {type(immigrants).__name__}. Each is a network that competes in every generation: give "
+            f"a list of safetensors paths, modules or state dicts, [] for none."
+        )
 
 
 def _check_strategies(recipe: Recipe) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi
 
-from esgd.errors import RecipeError
+from esgd.checks import check_field, check_list, check_number
 
 __all__ = ["Constant", "Cosine", "CosineRun", "Linear", "Steps", "Tail"]
 
@@ -36,6 +36,12 @@ class Moment:
 
 Schedule = Callable[[Moment], float]
 
+_FLOOR = (
+    "A schedule ends at floor × the drawn learning rate, so it is a fraction, 0 ≤ floor ≤ 1. Use floor=0.01 for 1%."
+)
+_AFTER = "They are the global epochs after which the learning rate drops. Use after=(80, 121) for the paper's CIFAR-10."
+_FACTOR = "It multiplies the learning rate at each drop. Use factor=0.1 for the paper's CIFAR-10."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
@@ -52,7 +58,7 @@ class Cosine:
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_floor(self.floor)
+        check_field(self, "floor", at_least=0, at_most=1, meaning=_FLOOR)
 
     def __call__(self, moment: Moment) -> float:
         return _cosine(moment.epoch / moment.epochs, self.floor)
@@ -65,7 +71,7 @@ class Linear:
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_floor(self.floor)
+        check_field(self, "floor", at_least=0, at_most=1, meaning=_FLOOR)
 
     def __call__(self, moment: Moment) -> float:
         return 1.0 - (1.0 - self.floor) * moment.epoch / moment.epochs
@@ -78,7 +84,7 @@ class Tail:
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_floor(self.floor)
+        check_field(self, "floor", at_least=0, at_most=1, meaning=_FLOOR)
 
     def __call__(self, moment: Moment) -> float:
         return _cosine(max(0.0, moment.epoch - (moment.epochs - 1)), self.floor)
@@ -91,7 +97,7 @@ class CosineRun:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_floor(self.floor)
+        check_field(self, "floor", at_least=0, at_most=1, meaning=_FLOOR)
 
     def __call__(self, moment: Moment) -> float:
         return _cosine(min(1.0, (moment.before + moment.epoch) / moment.total), self.floor)
@@ -105,7 +111,10 @@ class Steps:
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "after", tuple(self.after))
+        after = check_list("after", self.after, meaning=_AFTER)
+        epochs = (check_number(f"after[{i}]", epoch, at_least=0, meaning=_AFTER) for i, epoch in enumerate(after))
+        object.__setattr__(self, "after", tuple(epochs))
+        check_field(self, "factor", at_least=0, meaning=_FACTOR)
 
     def __call__(self, moment: Moment) -> float:
         passed = sum(moment.before + moment.epoch >= epoch for epoch in self.after)
@@ -114,11 +123,3 @@ class Steps:
 
 def _cosine(progress: float, floor: float) -> float:
     return floor + (1.0 - floor) * 0.5 * (1.0 + cos(pi * progress))
-
-
-def _check_floor(floor: float) -> None:
-    if not 0.0 <= floor <= 1.0:
-        raise RecipeError(
-            f"floor={floor} is not a fraction. A schedule ends at floor × the drawn learning rate, so "
-            f"0 ≤ floor ≤ 1. Use floor=0.01 for 1%."
-        )

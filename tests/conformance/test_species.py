@@ -82,7 +82,6 @@ class Counts:
         (lambda draw: sgd(lr=torch.tensor(0.1)), "put a finite number"),
         (lambda draw: Policy(optimizer="adam", hyper={}), "is None"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, annealing=0.0), "the annealing of"),
-        (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, clip_norm=-1.0), "clip_norm of"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, schedule=lambda moment: -1.0), "It multiplies lr"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, schedule=lambda moment: 1.0), "cannot be written"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1, "betas": [0.9, 0.99]}), "comes back from its history"),

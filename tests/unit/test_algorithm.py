@@ -243,7 +243,7 @@ def test_a_loss_that_refuses_nan_does_not_stop_the_run() -> None:
     data = (FITNESS[0], (FITNESS[1] > 0).float())
     task = Supervised(probabilities, F.binary_cross_entropy, train=data, fitness=data)
     species = Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": 1e38}))
-    assert run(task, replace(SMALL, species=species))[-1].diverged == 4
+    assert run(task, replace(SMALL, species=species))[-1].diverged >= 1
 
 
 # Fitness

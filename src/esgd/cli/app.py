@@ -8,7 +8,10 @@ progress and errors to standard error.
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,8 +68,11 @@ def run(
 ) -> None:
     """Train one population; an existing folder of the same run is continued."""
     study = _study(what, sets)
-    folder = folder or Path("runs") / f"{study.name.replace(':', '-')}-{seed}"
-    result = fit(study.task(seed), study.recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=what)
+    folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
+    origin = str(Path(what).resolve()) if Path(what).is_file() else what
+    result = fit(
+        study.task(seed), study.recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin
+    )
     _print(as_json, _summary(folder, result), show_result)
 
 
@@ -106,7 +112,7 @@ def compare_(
 ) -> None:
     """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
     study = _study(what, sets)
-    out = out or Path("runs") / f"compare-{study.name.replace(':', '-')}"
+    out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
     _print(as_json, comparison, show_comparison)
@@ -130,9 +136,8 @@ def explain(what: What, sets: Sets = None, as_json: Json = False) -> None:
     """The recipe in the paper's notation, and what it will cost here."""
     study = _study(what, sets)
     costs = cost(study.task(0), study.recipe)
-    recipe = study.recipe.to_dict()
-    symbols = in_symbols(study.recipe)
-    _print(as_json, {"task": study.name, "recipe": recipe, "symbols": symbols, "cost": costs}, show_costs)
+    explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
+    _print(as_json, {**explained, "cost": costs}, show_costs)
 
 
 @app.command("list")
@@ -142,20 +147,35 @@ def list_(as_json: Json = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; errors of ours are shown without a traceback unless --debug is given."""
+    """Run the command line; errors are shown without a traceback unless --debug is given."""
     debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
     try:
-        app(args=arguments, standalone_mode=True)
-    except EsgdError as error:
-        if debug:
-            raise
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(3 if isinstance(error, RunError) else 2)
+        app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has had enough
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has had enough
+    except Exception as error:
+        if debug:
+            raise
+        _say_error(error)
+        sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) else 1)
+
+
+def _say_error(error: Exception) -> None:
+    """An error of ours speaks for itself; any other, most often in a user's task, is named with its place."""
+    text = str(error)
+    if not isinstance(error, EsgdError):
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}). --debug shows the traceback."
+    Console(stderr=True).print(f"error: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
+
+
+def _plain(name: str) -> str:
+    """A name that is safe as a folder's."""
+    return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
 
 
 def _study(what: str, sets: list[str] | None) -> Study:

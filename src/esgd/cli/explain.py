@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from esgd.beginning import prepare
 from esgd.engines.bench import Bench
@@ -13,7 +14,7 @@ from esgd.engines.choose import suited_loop
 from esgd.engines.loop import torch_threads
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
-from esgd.protocols import Rules, Task
+from esgd.protocols import BackOff, Rules, Task
 from esgd.recipe import Recipe
 from esgd.spelling import encode
 
@@ -38,7 +39,7 @@ def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
     rules = prepare(task, recipe, seed=0)
     mu, d = recipe.population, rules.genome.size
     evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
-    checks = sum(recipe.backoff.checks(stage.sgd_epochs) or 1 for stage in recipe.stages()) * mu
+    checks = sum(_measurements(recipe.backoff, stage.sgd_epochs) for stage in recipe.stages()) * mu
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     epoch, evaluation = _measured(rules)
     sgd_epochs = mu * recipe.total_epochs
@@ -52,6 +53,36 @@ def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
         "seconds_per_evaluation": evaluation,
         "seconds": sgd_epochs * epoch + (mu + checks + evaluations) * evaluation,
     }
+
+
+class _Rehearsal:
+    """A walk that goes nowhere and counts how often its fitness is asked for."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+        self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
+
+    def epoch(self) -> None: ...
+
+    def measure(self) -> Tensor:
+        self.measured += 1
+        return self.fitness
+
+    def mark(self) -> None: ...
+
+    def restore(self, mark: None, where: Tensor) -> None: ...
+
+    def place(self, rows: Tensor) -> None: ...
+
+    def coin(self, number: int) -> Tensor:
+        return torch.zeros(1, dtype=torch.float64)
+
+
+def _measurements(backoff: BackOff, epochs: int) -> int:
+    """Fitness passes of one SGD step, found by rehearsing it."""
+    walk = _Rehearsal()
+    backoff(walk, epochs)
+    return walk.measured
 
 
 def _measured(rules: Rules) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,10 @@ from esgd.studies import Study
 from esgd.studies.study import merged
 
 
-def overridden(study: Study, assignments: Iterable[str]) -> Study:
+def overridden(study: Study, assignments: Sequence[str]) -> Study:
     """The study with its recipe changed; names are dotted paths into the recipe's tables, values are TOML."""
+    if not assignments:
+        return study  # one made in Python may hold what TOML cannot say
     table = merged(study.recipe, {})
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

@@ -28,7 +28,8 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
 def show_result(summary: dict[str, Any], console: Console) -> None:
     """The end of a run."""
     leader = Policy.from_record(summary["leader"]) if summary["leader"] else "untrained"
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in summary["test"].items())
+    known = {name: "–" if value is None else f"{value:.4g}" for name, value in summary["test"].items()}
+    metrics = "  ".join(f"{name} {value}" for name, value in known.items())
     console.print(
         f"fitness {summary['fitness']:.6g}" + (f"   test: {metrics}" if metrics else ""),
         f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -20,14 +20,22 @@ ROUNDING = 1e-9
 """Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever cut."""
 
 
+Begun = Mapping[int, tuple[float, int]]
+"""Parts that have been looked at: number → summed loss and samples."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A fitness, or the news that it exceeds the cut-off; with the samples that were and were not needed."""
+    """A fitness, or the news that it exceeds the cut-off, with the parts seen until then.
+
+    `samples` were looked at just now; `saved` were not, and are not needed.
+    """
 
     fitness: float
     complete: bool
     samples: int
     saved: int
+    parts: Begun
 
 
 class Bench:
@@ -100,17 +108,20 @@ class Bench:
                 layer.momentum = momentum
         return samples
 
-    def score(self, cutoff: float = inf) -> Score:
-        """The fitness of the seated individual; a network or loss that refuses NaN is one way of diverging."""
+    def score(self, cutoff: float = inf, begun: Begun | None = None) -> Score:
+        """The fitness of the seated individual, going on from `begun`.
+
+        A network or loss that refuses NaN is one way of diverging.
+        """
         try:
-            return self._score(cutoff)
+            return self._score(cutoff, begun or {})
         except (ArithmeticError, RuntimeError, ValueError):
             if not self.exploded():
                 raise
-            return Score(inf, True, 0, 0)
+            return Score(inf, True, 0, 0, {})
 
     @torch.no_grad()
-    def _score(self, cutoff: float) -> Score:
+    def _score(self, cutoff: float, begun: Begun) -> Score:
         """Eval mode, fixed parts, float64 sums in one canonical order.
 
         The parts are visited hardest first. Sums of losses that are never negative only grow, so once they exceed
@@ -118,35 +129,41 @@ class Bench:
         """
         task, calibrated = self.rules.task, self.calibrate()
         self.module.eval()
-        sums, partial, samples, total = dict[int, float](), 0.0, 0, self._samples
+        parts, total = dict(begun), self._samples
+        partial, seen = sum(loss for loss, _ in parts.values()), sum(n for _, n in parts.values())
+        before = seen
         may_stop = task.nonnegative and total is not None and cutoff < inf
         for part, batch in task.parts(self._hardest if may_stop else None):
-            sums[part] = float(task.fitness(self.module, self.to_device(batch)))
-            partial += sums[part]
-            samples += task.size(batch)
-            if task.nonnegative and sums[part] < 0:
+            if part in begun:
+                continue
+            loss, n = float(task.fitness(self.module, self.to_device(batch))), task.size(batch)
+            parts[part], partial, seen = (loss, n), partial + loss, seen + n
+            if task.nonnegative and loss < 0:
                 raise FitnessError(
-                    f"the loss of fitness part {part} is {sums[part]:.4g}, below 0, though the task says that it "
-                    f"never is. Early abort would be wrong. Build the task with nonnegative=False."
+                    f"the loss of fitness part {part} is {loss:.4g}, below 0, though the task says that it never is. "
+                    f"Early abort would be wrong. Build the task with nonnegative=False."
                 )
-            if total is not None and not isfinite(sums[part]):
-                return Score(inf, True, samples + calibrated, total - samples)
-            if may_stop and total is not None and partial / total > cutoff * (1 + ROUNDING):
-                return Score(inf, False, samples + calibrated, total - samples)
-        if samples == 0:
+            if total is not None and seen < total:
+                if not isfinite(loss):
+                    return Score(inf, True, seen - before + calibrated, total - seen, parts)
+                if may_stop and partial / total > cutoff * (1 + ROUNDING):
+                    return Score(inf, False, seen - before + calibrated, total - seen, parts)
+        if seen == 0:
             raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
-        self._samples = samples
-        self._hardest = sorted(sums, key=lambda part: (-sums[part], part))
-        fitness = sum(sums[part] for part in sorted(sums)) / samples
-        return Score(fitness if isfinite(fitness) else inf, True, samples + calibrated, 0)
+        self._samples = seen
+        self._hardest = sorted(parts, key=lambda part: (-parts[part][0], part))
+        fitness = sum(parts[part][0] for part in sorted(parts)) / seen
+        return Score(fitness if isfinite(fitness) else inf, True, seen - before + calibrated, 0, parts)
 
     def to_device(self, batch: Batch) -> Batch:
         """The batch with its tensors on this device."""
         return to_device(batch, self.device)
 
     def exploded(self) -> bool:
-        """Whether a seated parameter is NaN or inf: then an error of the network or the loss is divergence."""
-        return not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters)
+        """Whether a seated parameter is NaN or so large that its square overflows: then an error of the network or the
+        loss is divergence, not a defect."""
+        limit = torch.finfo(self.rules.genome.dtype).max ** 0.5
+        return not all(bool((parameter.detach().abs() < limit).all()) for parameter in self.parameters)
 
 
 def _statistics_layers(module: nn.Module) -> list[_BatchNorm]:

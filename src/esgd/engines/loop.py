@@ -116,7 +116,7 @@ class LoopWorkshop:
 
     def evaluate(self, parents: Population, births: Sequence[Birth], elites: int | None = None) -> Scores:
         fitness = torch.full((len(births),), inf, dtype=torch.float64)
-        complete = torch.ones(len(births), dtype=torch.bool)
+        complete, begun = torch.ones(len(births), dtype=torch.bool), {}
         best = sorted(parents.fitness.tolist())
         self.bench.forget_order()
         for i, birth in enumerate(births):
@@ -126,11 +126,13 @@ class LoopWorkshop:
             with self.work.clock("fitness"), torch_threads(self.threads):
                 score = self.bench.score(cutoff)
             fitness[i], complete[i] = score.fitness, score.complete
+            if not score.complete:
+                begun[i] = score.parts
             insort(best, score.fitness)
             self.work.fitness_evolution += score.samples
             self.work.fitness_saved += score.saved
             self.tick("evolution", i + 1, len(births))
-        return Scores(fitness=fitness, complete=complete)
+        return Scores(fitness=fitness, complete=complete, begun=begun)
 
     def unite(self, parents: Population, births: Sequence[Birth], scores: Scores, chosen: Sequence[int]) -> Population:
         n, mu = len(parents), len(chosen)
@@ -174,6 +176,8 @@ class LoopWorkshop:
             if scores.complete[number]:
                 self.work.fitness_evolution += self.bench.calibrate()
                 return row, float(scores.fitness[number]), self.bench.buffers()
-            score = self.bench.score()
+            begun = scores.begun.get(number, {})
+            score = self.bench.score(begun=begun)
             self.work.fitness_evolution += score.samples
+            self.work.fitness_saved -= score.samples if begun else 0  # it was needed after all
             return row, score.fitness, self.bench.buffers()

@@ -85,14 +85,15 @@ class SingleWalk:
             )
 
     def _update(self, batch: Batch, epoch: float) -> None:
-        step, samples = self.step, self.bench.rules.task.size(batch)
+        step, task = self.step, self.bench.rules.task
+        samples = task.size(batch)
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self.policy.schedule(moment)
 
         def closure() -> Tensor:
             self.optimizer.zero_grad(set_to_none=True)
-            loss = self._loss(batch)
+            loss = task.loss(self.bench.module, batch)
             if loss.dim() or not loss.requires_grad:
                 raise TaskError(
                     f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD "
@@ -107,17 +108,6 @@ class SingleWalk:
             return loss.detach()
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
-
-    def _loss(self, batch: Batch) -> Tensor:
-        try:
-            return self.bench.rules.task.loss(self.bench.module, batch)
-        except ValueError as error:
-            if "more than 1 value per channel" in str(error):
-                raise TaskError(
-                    "BatchNorm cannot be trained on a batch of one sample: it has no variance. Use batch_size ≥ 2 and "
-                    "a training set of two samples or more."
-                ) from error
-            raise
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):

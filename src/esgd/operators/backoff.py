@@ -13,8 +13,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from esgd.checks import check_field
 from esgd.errors import RecipeError
 from esgd.protocols import Walk
+
+_PROBABILITY = (
+    "It is p_backoff, the chance that a degraded individual backs off. Use 1.0 for the guarantee, 0.7 for the Penn "
+    "Treebank setting, or Never() for no back-off."
+)
+_AVERAGE = (
+    "It counts the last epoch ends that are averaged into one more candidate. Use average=0 for none, or 2 and more."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +37,7 @@ class PerEpoch:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_probability(self.probability)
+        check_field(self, "probability", above=0, at_most=1, meaning=_PROBABILITY)
 
     @property
     def certain(self) -> bool:
@@ -60,7 +69,7 @@ class PerGeneration:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_probability(self.probability)
+        check_field(self, "probability", above=0, at_most=1, meaning=_PROBABILITY)
 
     @property
     def certain(self) -> bool:
@@ -88,11 +97,9 @@ class BestOf:
     average: int = 0
 
     def __post_init__(self) -> None:
-        if self.average < 0 or self.average == 1:
-            raise RecipeError(
-                f"average={self.average} makes no mean. It counts the last epoch ends that are averaged into one more "
-                f"candidate. Use average=0 for none, or 2 and more."
-            )
+        check_field(self, "average", at_least=0, whole=True, meaning=_AVERAGE)
+        if self.average == 1:
+            raise RecipeError(f"average={self.average} makes no mean. {_AVERAGE}")
 
     @property
     def certain(self) -> bool:
@@ -143,11 +150,3 @@ def degraded(after: Float[Tensor, " n"], before: Float[Tensor, " n"]) -> Bool[Te
     tensor([False, False,  True,  True])
     """
     return (after > before) | ~after.isfinite()
-
-
-def _check_probability(probability: float) -> None:
-    if not 0.0 < probability <= 1.0:
-        raise RecipeError(
-            f"probability={probability} is not in (0, 1]. It is p_backoff, the chance that a degraded individual backs "
-            f"off. Use 1.0 for the guarantee, 0.7 for the Penn Treebank setting, or Never() for no back-off."
-        )

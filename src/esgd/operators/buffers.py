@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from esgd.errors import RecipeError
+from esgd.checks import check_field
+
+_SAMPLES = (
+    "BatchNorm statistics are re-estimated on that many training samples before every fitness, and a single one gives "
+    "no variance. Use 1024, or the rule Averaged() for no re-estimation."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +27,7 @@ class Reestimated:
     samples: int = 1024
 
     def __post_init__(self) -> None:
-        if self.samples < 2:
-            raise RecipeError(
-                f"samples={self.samples} gives no variance. BatchNorm statistics are re-estimated on that many "
-                f"training samples before every fitness. Use 1024, or the rule Averaged() for no re-estimation."
-            )
+        check_field(self, "samples", at_least=2, whole=True, meaning=_SAMPLES)
 
     def __call__(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return Averaged()(buffers)

@@ -17,7 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd.errors import RecipeError
+from esgd.checks import check_field
+
+_ON_THE_WHEEL = "It keeps every finite individual on the roulette wheel. Use a small positive number such as 0.01."
+_TEMPERATURE = (
+    "It divides the differences of fitness, in units of their standard deviation, before the exponential. Use 1, or "
+    "less for a sharper choice."
+)
+_SMOOTHING = (
+    "It is the exponent on the roulette weights, and a negative one would favour the worst. Use 1 for the plain wheel, "
+    "0.5 for the Penn Treebank setting, 0 for a uniform one."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +45,8 @@ class Roulette:
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(positive={"floor": self.floor}, smoothing=self.smoothing)
+        check_field(self, "floor", above=0, meaning=_ON_THE_WHEEL)
+        check_field(self, "smoothing", at_least=0, meaning=_SMOOTHING)
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         spread = fitness.max() - fitness.min()
@@ -52,7 +63,7 @@ class Inverse:
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(positive={}, smoothing=self.smoothing)
+        check_field(self, "smoothing", at_least=0, meaning=_SMOOTHING)
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         positive = fitness[fitness > 0]
@@ -69,7 +80,7 @@ class Rank:
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(positive={}, smoothing=self.smoothing)
+        check_field(self, "smoothing", at_least=0, meaning=_SMOOTHING)
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         fitter = (fitness < fitness[:, None]).sum(dim=1)
@@ -87,7 +98,8 @@ class Softmax:
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(positive={"temperature": self.temperature}, smoothing=self.smoothing)
+        check_field(self, "temperature", above=0, meaning=_TEMPERATURE)
+        check_field(self, "smoothing", at_least=0, meaning=_SMOOTHING)
 
     def weights(self, fitness: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         scale = self.temperature * fitness.std(correction=0)
@@ -108,20 +120,21 @@ def spin(
     finite = fitness.isfinite().nonzero().flatten()
     if len(finite) == 0:
         return torch.randperm(len(fitness), generator=generator)[:mates].tolist()
-    wheel = weights(fitness[finite]) ** smoothing
-    drawn = torch.multinomial(wheel, min(mates, len(finite)), replacement=False, generator=generator)
+    plain, n = weights(fitness[finite]), min(mates, len(finite))
+    wheel = plain**smoothing
+    if wheel.isfinite().all() and int((wheel > 0).sum()) >= n:
+        drawn = torch.multinomial(wheel, n, replacement=False, generator=generator)
+    else:
+        drawn = _in_logarithms(plain, smoothing, n, generator)
     return finite[drawn].tolist()
 
 
-def _check(*, positive: dict[str, float], smoothing: float) -> None:
-    for name, value in positive.items():
-        if not value > 0:
-            raise RecipeError(
-                f"{name}={value} is not above 0. It keeps every finite individual on the roulette wheel. "
-                f"Use a small positive number such as 0.01."
-            )
-    if smoothing < 0:
-        raise RecipeError(
-            f"smoothing={smoothing} would favour the worst. It is the exponent on the roulette weights, so "
-            f"smoothing ≥ 0. Use 1 for the plain wheel, 0.5 for the Penn Treebank setting."
-        )
+def _in_logarithms(weights: Float[Tensor, " n"], smoothing: float, mates: int, generator: torch.Generator) -> Tensor:
+    """The same draw where the weights to the power of `smoothing` are too small or too large for a float.
+
+    The largest of log w + g, with g from Gumbel's distribution, are a draw without replacement in proportion to w.
+    """
+    real = torch.finfo(torch.float64)
+    logarithms = weights.double().nan_to_num(nan=real.tiny, posinf=real.max).clamp(min=real.tiny).log()
+    gumbel = -torch.empty_like(logarithms).exponential_(generator=generator).log()
+    return (smoothing * (logarithms - logarithms.max()) + gumbel).topk(mates).indices

@@ -13,10 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd.errors import RecipeError
+from esgd.checks import check_number, check_range
 from esgd.genome import Genome
 
 Strength = float | tuple[float, float]
+
+_SIGMA = (
+    "A mutation strength σ_0 is a standard deviation ≥ 0, or a range (low, high) drawn per offspring. Use 0.01 as the "
+    "paper does, or 0 for no mutation."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +75,7 @@ def _drawn(sigma: Strength, generator: torch.Generator) -> float:
 
 
 def _checked(sigma: Strength | list[float]) -> Strength:
-    range_ = tuple(sigma) if isinstance(sigma, list | tuple) else (sigma, sigma)
-    if len(range_) != 2 or not 0 <= range_[0] <= range_[1]:
-        raise RecipeError(
-            f"sigma={sigma} is not a mutation strength. σ_0 is a standard deviation ≥ 0, or a range (low, high) drawn "
-            f"per offspring. Use 0.01 as the paper does, or 0 for no mutation."
-        )
-    return range_ if isinstance(sigma, list | tuple) else sigma
+    if isinstance(sigma, list | tuple) and len(sigma) == 2:
+        return check_range(*sigma, name="sigma", at_least=0, meaning=_SIGMA)
+    strength: float = check_number("sigma", sigma, at_least=0, meaning=_SIGMA)
+    return strength

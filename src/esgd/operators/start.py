@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from esgd.checks import check_field, check_list
 from esgd.errors import RecipeError, TaskError
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
@@ -29,6 +30,13 @@ from esgd.protocols import Step, Task, Workshop
 from esgd.randomness import Seeds
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
+
+_SIGMA = (
+    "It is the standard deviation of the noise that makes the initial population from one network. Use 0.01, or 0 for "
+    "copies."
+)
+_EPOCHS = "The one network is trained for so many epochs before it is copied. Use 0 for no warm-up."
+_NETWORKS = "A saved start is a list of modules, state dicts or safetensors files, at least μ of them."
 
 
 @runtime_checkable
@@ -67,11 +75,8 @@ class Perturbed:
     policy: Policy = Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9, "nesterov": True})
 
     def __post_init__(self) -> None:
-        if self.sigma < 0 or self.epochs < 0:
-            raise RecipeError(
-                f"sigma={self.sigma}, epochs={self.epochs}: neither can be negative. The initial population is one "
-                f"network trained for `epochs` epochs, plus noise of standard deviation `sigma`."
-            )
+        check_field(self, "sigma", at_least=0, meaning=_SIGMA)
+        check_field(self, "epochs", at_least=0, whole=True, meaning=_EPOCHS)
 
     @property
     def common(self) -> bool:
@@ -96,7 +101,7 @@ class Saved:
     networks: tuple[Network, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "networks", tuple(self.networks))
+        object.__setattr__(self, "networks", check_list("networks", self.networks, meaning=_NETWORKS))
 
     @property
     def common(self) -> bool:
@@ -136,9 +141,11 @@ def founders(genome: Genome, networks: Iterable[nn.Module], step: int = 0) -> Po
 def loaded(genome: Genome, network: Network) -> nn.Module:
     """A network of this genome from a module, a state dict or a safetensors file.
 
-    Only its trainable parameters and buffers are used: frozen ones stay those of `make_model`, for everybody.
+    Frozen parameters are those of `make_model`, for everybody: a network that was trained on others is refused.
     """
     if isinstance(network, nn.Module):
+        genome.check(network)
+        _check_frozen(genome, network)
         return network
     module = copy.deepcopy(genome.template)
     try:
@@ -156,4 +163,32 @@ def loaded(genome: Genome, network: Network) -> nn.Module:
             f"the saved network {'' if isinstance(network, Mapping) else repr(str(network))} does not fit the task's "
             f"network: {error}. All individuals share one architecture."
         ) from error
+    _check_frozen(genome, module)
     return module
+
+
+def _check_frozen(genome: Genome, network: nn.Module) -> None:
+    """Refuse a network that rests on another frozen base than everybody's, naming the first difference."""
+    ours, theirs = _frozen(genome.template), _frozen(network)
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name not in ours or name not in theirs or not _same(ours[name], theirs[name]):
+            raise RecipeError(
+                f"the frozen parameter {name!r} of a saved network is not the one that make_model makes. Frozen "
+                f"parameters are not part of an individual: everybody shares those of make_model, and on them this "
+                f"network would no longer be the one that was saved. Load the same frozen parameters in make_model, "
+                f"or make {name!r} trainable."
+            )
+
+
+def _frozen(network: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in network.named_parameters() if not p.requires_grad}
+
+
+def _same(ours: Tensor, theirs: Tensor) -> bool:
+    """Bit for bit, in the dtype and on the device of ours, so that NaN is itself."""
+    alike = theirs.to(ours)
+    return ours.shape == alike.shape and torch.equal(_bits(ours), _bits(alike))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

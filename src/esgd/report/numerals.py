@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, log10
+from math import floor, isfinite, log10
 from statistics import fmean, stdev
 
 ABSENT, DIVERGED = "–", "diverged"
@@ -11,12 +11,12 @@ SIGNIFICANT = 4  # as in the paper's table 1: 2.082, 0.0142
 
 
 def number(value: float | None) -> str:
-    """Four significant digits; None is an individual that diverged.
+    """Four significant digits; None, and what is not finite, is an individual that diverged.
 
     >>> number(0.34294), number(66.29), number(0.0), number(3e-7)
     ('0.3429', '66.29', '0', '3.000e-7')
     """
-    return DIVERGED if value is None else _fixed(value, _decimals(value))
+    return DIVERGED if value is None or not isfinite(value) else _fixed(value, _decimals(value))
 
 
 def mean_and_deviation(values: Sequence[float | None]) -> str:
@@ -25,7 +25,7 @@ def mean_and_deviation(values: Sequence[float | None]) -> str:
     >>> mean_and_deviation([0.34, 0.36]), mean_and_deviation([0.34]), mean_and_deviation([0.34, None])
     ('0.3500 ± 0.0141', '0.3400', '0.3400 (1 of 2 diverged)')
     """
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and isfinite(value)]
     if not values:
         return ABSENT
     if not known:

@@ -11,6 +11,7 @@ from esgd.errors import RunError
 from esgd.report.arms import Comparison, Histories, finite
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.page import comparison_page, run_page
+from esgd.report.records import line_fault
 from esgd.report.tables import as_markdown, table_1
 
 PAGE = "report.html"
@@ -50,13 +51,21 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(texts, start=1):
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except ValueError as error:
             if number < len(texts):
                 raise RunError(
                     f"line {number} of {str(path)!r} is not JSON: {error}. Every line is one generation, and only the "
                     f"last may be half-written. Restore the file from a copy, or resume the run, which mends it."
                 ) from error
+            continue
+        fault = line_fault(line)
+        if fault:
+            raise RunError(
+                f"line {number} of {str(path)!r} is no record of a generation: {fault}. A report is drawn from what a "
+                f"run writes about each generation. Restore the file from a copy, or give the folder of another run."
+            )
+        lines.append(line)
     if not lines:
         raise RunError(
             f"{str(path)!r} has no whole line yet. A report needs at least one finished generation. Try again when the "
@@ -66,12 +75,26 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """What the run is made of; a page can do without."""
+    """What the run is made of; a page can do without, but not with a damaged one."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return {}
-    return read if isinstance(read, dict) else {}
+    except ValueError as error:
+        raise _damaged(path, f"it is not JSON ({error})") from error
+    if not isinstance(read, dict):
+        raise _damaged(path, f"it is a {type(read).__name__}, not an object")
+    for name in ("recipe", "versions"):
+        if not isinstance(read.get(name, {}), dict):
+            raise _damaged(path, f"{name!r} in it is a {type(read[name]).__name__}, not an object")
+    return read
+
+
+def _damaged(path: Path, fault: str) -> RunError:
+    return RunError(
+        f"{str(path)!r} is no manifest: {fault}. It says which recipe, seed and versions a run was made with. Restore "
+        f"the file from a copy, or remove it for a report without them."
+    )
 
 
 def _write_page(folder: Path, text: str) -> Path:

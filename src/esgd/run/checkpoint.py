@@ -1,4 +1,4 @@
-"""checkpoint/K/: the state after generation K as tensors (safetensors) and words (JSON). No pickle.
+"""checkpoint/K/: the state after generation K as tensors (safetensors), words (JSON) and its history. No pickle.
 
 A checkpoint is written into a folder beside, synced and renamed, so it is there or it is not. It knows its own
 digests; one that was cut short or altered is recognised and named.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
 from esgd.run.files import digest, sync
+from esgd.run.history import read_history, spell
 
-TENSORS, WORDS = "tensors.safetensors", "state.json"
+TENSORS, WORDS, HISTORY = "tensors.safetensors", "state.json", "history.jsonl"
 
 
 def save(folder: Path, state: State) -> None:
@@ -36,16 +37,17 @@ def save(folder: Path, state: State) -> None:
         aside.mkdir(parents=True)
         tensors = {**_tensors(state.population, "population"), **_tensors(state.archive, "archive")}
         save_file(tensors, aside / TENSORS)
+        (aside / HISTORY).write_bytes(b"".join(map(spell, state.history)))
         words = {
             "k": state.k,
             "population": _words(state.population),
             "archive": _words(state.archive),
-            "tensors": digest(aside / TENSORS),
+            "digests": {name: digest(aside / name) for name in (TENSORS, HISTORY)},
         }
         text = json.dumps(words, sort_keys=True, ensure_ascii=False)
         sealed = {"sha256": sha256(text.encode()).hexdigest(), "state": words}
-        (aside / WORDS).write_text(json.dumps(sealed, sort_keys=True, ensure_ascii=False))
-        for path in (aside / TENSORS, aside / WORDS, aside):
+        (aside / WORDS).write_text(json.dumps(sealed, sort_keys=True, ensure_ascii=False), encoding="utf-8")
+        for path in (aside / TENSORS, aside / HISTORY, aside / WORDS, aside):
             sync(path)
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)
@@ -54,25 +56,22 @@ def save(folder: Path, state: State) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def load(path: Path, genome: Genome, history: Sequence[dict[str, Any]]) -> State:
+def load(path: Path, genome: Genome) -> State:
     """The state in a checkpoint folder; `RunError` names the file that is missing, cut short or altered."""
     words = _unsealed(path / WORDS)
-    tensors_file = path / TENSORS
-    if not tensors_file.is_file():
-        raise RunError(f"{tensors_file} is missing.")
-    if digest(tensors_file) != words["tensors"]:
-        raise RunError(f"{tensors_file} was cut short or altered: its SHA-256 is not the one that {WORDS} knows.")
+    for name, known in words["digests"].items():
+        if not (path / name).is_file():
+            raise RunError(f"{path / name} is missing.")
+        if digest(path / name) != known:
+            raise RunError(f"{path / name} was cut short or altered: its SHA-256 is not the one that {WORDS} knows.")
     try:
         # load_file maps the file into memory: what happens to the file later must not happen to the population
-        tensors = {name: tensor.clone() for name, tensor in load_file(tensors_file).items()}
+        tensors = {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}
     except SafetensorError as error:
-        raise RunError(f"{tensors_file} cannot be read: {error}.") from error
+        raise RunError(f"{path / TENSORS} cannot be read: {error}.") from error
     population = _population(words["population"], tensors, "population", genome)
     archive = _population(words["archive"], tensors, "archive", genome)
-    k = words["k"]
-    if k > len(history):
-        raise RunError(f"history.jsonl has {len(history)} whole lines, but {path} is of generation {k}.")
-    return State(k, population, archive, tuple(history[:k]))
+    return State(words["k"], population, archive, tuple(read_history(path / HISTORY)))
 
 
 def saved(folder: Path) -> list[Path]:
@@ -88,7 +87,7 @@ def prune(folder: Path, keep: int) -> None:
 
 def _unsealed(path: Path) -> dict[str, Any]:
     try:
-        sealed = json.loads(path.read_text())
+        sealed = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(sealed["state"], sort_keys=True, ensure_ascii=False)
         if sha256(text.encode()).hexdigest() == sealed["sha256"]:
             return sealed["state"]  # type: ignore[no-any-return]

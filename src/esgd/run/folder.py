@@ -7,14 +7,14 @@
     model.safetensors   the fittest network so far
     report.html         what happened, for people
 
-A generation is finished when its line is in the history. The checkpoint is written before the line and older ones
-are removed after it, so that at every moment one checkpoint has its line: a crash costs a generation at most.
+A checkpoint has a copy of the history until then, so it is whole by itself: a crash costs a generation at most, and a
+damaged history is mended from it. Older checkpoints are removed when the new one, the model and the line are there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,10 +30,12 @@ from esgd.generation import State
 from esgd.genome import Genome
 from esgd.run import checkpoint
 from esgd.run.files import explained, replace_file
-from esgd.run.history import append_line, read_history, rewrite, spell
+from esgd.run.history import append_line, read_history, rewrite
 from esgd.run.manifest import differences
 
 KEPT_CHECKPOINTS = 2
+DAMAGED = "history.jsonl.damaged"
+OURS = (".lock", "recipe.toml", ".recipe.toml.new", ".manifest.json.new")  # what a run killed at its birth leaves
 
 
 @dataclass(frozen=True)
@@ -79,22 +81,20 @@ class RunFolder:
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest of a new run, or check that the folder's run is this one; returns the one in force."""
         known = self.manifest()
-        if known is not None:
+        if known is not None and (self.history_file.is_file() or self.checkpoints.exists()):
             self._check_same(known, manifest)
             return known
-        strangers = sorted(
-            item.name for item in self.path.iterdir() if item.name != ".lock" and not item.name.endswith(".new")
-        )
-        if [name for name in strangers if name != "recipe.toml"]:
+        strangers = sorted(item.name for item in self.path.iterdir() if item.name not in OURS)
+        if strangers and known is None:
             raise RunError(
                 f"{str(self.path)!r} is not empty and has no manifest.json, so it is not the folder of a run (it holds "
                 f"{', '.join(strangers[:3])}…). Choose a new folder."
             )
         with explained(self.path, "Writing the manifest", "No run was begun."):
             recipe = tomli_w.dumps(_without_none(manifest["recipe"]))
-            replace_file(self.path / "recipe.toml", lambda aside: aside.write_text(recipe))
+            replace_file(self.path / "recipe.toml", lambda aside: aside.write_text(recipe, encoding="utf-8"))
             words = json.dumps(manifest, indent=2, ensure_ascii=False)
-            replace_file(self.manifest_file, lambda aside: aside.write_text(words))
+            replace_file(self.manifest_file, lambda aside: aside.write_text(words, encoding="utf-8"))
         return dict(manifest)
 
     def manifest(self) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ class RunFolder:
         if not self.manifest_file.is_file():
             return None
         try:
-            return json.loads(self.manifest_file.read_text())  # type: ignore[no-any-return]
+            return json.loads(self.manifest_file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
         except ValueError as error:
             raise RunError(
                 f"{self.manifest_file} is damaged: {error}. It says which recipe and data the run belongs to. Restore "
@@ -111,17 +111,16 @@ class RunFolder:
 
     def latest(self, genome: Genome) -> tuple[State | None, list[str]]:
         """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning."""
-        history, damaged = read_history(self.history_file), []
+        damaged = list[str]()
         for path in checkpoint.saved(self.checkpoints):
             try:
-                state = checkpoint.load(path, genome, history)
+                state = checkpoint.load(path, genome)
             except RunError as error:
                 damaged.append(str(error))
             else:
-                self._rewind(state)
-                return state, damaged
-        self._rewind(None)
-        return None, damaged
+                damaged += self._mend_history(state.history)
+                return replace(state, history=tuple(read_history(self.history_file))), damaged
+        return None, damaged + self._mend_history(())
 
     def save(self, state: State) -> State:
         """Checkpoint, model and history line of a finished generation; returns it with the line as it was written."""
@@ -136,12 +135,26 @@ class RunFolder:
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
         return replace(state, history=(*state.history[:-1], line))
 
-    def _rewind(self, state: State | None) -> None:
-        """Drop history lines later than the state that the run goes on from; they will be made again."""
-        lines = list(state.history) if state else []
-        if self.history_file.is_file() and self.history_file.read_bytes() != b"".join(map(spell, lines)):
-            with explained(self.path, "Rewinding the history", "It is as it was."):
+    def _mend_history(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Make history.jsonl hold the checkpoint's lines; one that says something else is kept aside and named.
+
+        Later lines are dropped, because those generations will be made again, and missing ones are put back.
+        """
+        if not self.history_file.is_file():
+            there, altered = [], False
+        else:
+            there = read_history(self.history_file)
+            common = min(len(there), len(lines))
+            spoilt = self.history_file.read_bytes().count(b"\n") > len(there)
+            altered = spoilt or _timeless(there[:common]) != _timeless(lines[:common]) or bool(there and not lines)
+        with explained(self.path, "Mending the history", "It is as it was."):
+            if altered:
+                self.history_file.replace(self.path / DAMAGED)
+            else:
+                lines = [*there[: len(lines)], *lines[len(there) :]]  # they know what their checkpoints took
+            if lines != there or altered:
                 rewrite(self.history_file, lines)
+        return [f"{self.history_file} is not what the checkpoints say; it was kept as {DAMAGED}."] if altered else []
 
     def _check_same(self, known: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         found = differences(known, manifest)
@@ -177,6 +190,11 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
     else:
         with RunFolder(Path(path)).locked() as folder:
             yield folder
+
+
+def _timeless(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines without their seconds: a line is written with the time its checkpoint took, which that cannot know."""
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
 def _without_none(table: Any) -> Any:

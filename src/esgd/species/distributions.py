@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, isfinite, log
-from typing import Any
+from math import exp, log
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from esgd.checks import check_list, check_number, check_range
 from esgd.errors import RecipeError
+
+_RANGE = (
+    "A hyper-parameter is drawn from low to high, both included, finite and low ≤ high. Use for example (0.1, 0.9)."
+)
+_WHOLE = "A whole number is drawn from low to high, both included. Use for example Integers(20, 64)."
+_VALUES = "They are what is chosen among. Give them in a list, such as [0.1, 0.5]."
+_WEIGHTS = "They say how often each value is chosen. Give one non-negative weight for each, not all 0."
+
+
+@runtime_checkable
+class Distribution(Protocol):
+    """What a hyper-parameter is drawn from; one of your own needs `draw` alone."""
+
+    def draw(self, generator: torch.Generator) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -23,7 +38,7 @@ class Uniform:
     high: float
 
     def __post_init__(self) -> None:
-        _check_range(self, self.low, self.high)
+        _settle(self)
 
     def draw(self, generator: torch.Generator) -> float:
         return _between(self.low, self.high, generator)
@@ -37,7 +52,7 @@ class LogUniform:
     high: float
 
     def __post_init__(self) -> None:
-        _check_range(self, self.low, self.high)
+        _settle(self)
         if self.low <= 0:
             raise RecipeError(f"{self} has no logarithm at low={self.low}. A log-uniform range needs 0 < low ≤ high.")
 
@@ -54,7 +69,7 @@ class Integers:
     high: int
 
     def __post_init__(self) -> None:
-        _check_range(self, self.low, self.high)
+        _settle(self, whole=True)
 
     def draw(self, generator: torch.Generator) -> int:
         return int(torch.randint(self.low, self.high + 1, (), generator=generator))
@@ -68,21 +83,21 @@ class Choice:
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(self.values))
-        check_weights(self.values, self.weights)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(self.weights))
+        object.__setattr__(self, "values", check_list("values", self.values, meaning=_VALUES))
+        object.__setattr__(self, "weights", check_weights(self.values, self.weights))
 
     def draw(self, generator: torch.Generator) -> Any:
         return self.values[pick(len(self.values), self.weights, generator)]
 
 
-Distribution = Uniform | LogUniform | Integers | Choice
-
-
 def draw(value: Any, generator: torch.Generator) -> Any:
     """Draw from a distribution; anything else stands for itself."""
-    return value.draw(generator) if isinstance(value, Distribution) else value
+    return value.draw(generator) if is_distribution(value) else value
+
+
+def is_distribution(value: Any) -> bool:
+    """Whether a value can be drawn from; a class is not a value."""
+    return isinstance(value, Distribution) and not isinstance(value, type)
 
 
 def pick(n: int, weights: tuple[float, ...] | None, generator: torch.Generator) -> int:
@@ -91,21 +106,25 @@ def pick(n: int, weights: tuple[float, ...] | None, generator: torch.Generator) 
     return int(torch.multinomial(wheel, 1, generator=generator))
 
 
-def check_weights(values: tuple[Any, ...], weights: tuple[float, ...] | None) -> None:
-    """Refuse an empty choice and weights that do not fit it."""
+def check_weights(values: tuple[Any, ...], weights: Any) -> tuple[float, ...] | None:
+    """The weights as a tuple; refuses an empty choice and weights that do not fit it."""
     if not values:
         raise RecipeError("there is nothing to choose from: the list of values is empty. Give at least one.")
-    if weights is not None and (len(weights) != len(values) or min(weights) < 0 or sum(weights) <= 0):
-        raise RecipeError(
-            f"weights={list(weights)} do not fit {len(values)} values. Give one non-negative weight for each, not all "
-            "0."
-        )
+    if weights is None:
+        return None
+    given = check_list("weights", weights, meaning=_WEIGHTS)
+    checked = tuple(check_number(f"weights[{i}]", w, at_least=0, meaning=_WEIGHTS) for i, w in enumerate(given))
+    if len(checked) != len(values) or not sum(checked) > 0:
+        raise RecipeError(f"weights={list(checked)} do not fit {len(values)} values. {_WEIGHTS}")
+    return checked
 
 
 def _between(low: float, high: float, generator: torch.Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
-def _check_range(owner: object, low: float, high: float) -> None:
-    if not (isfinite(low) and isfinite(high) and low <= high):
-        raise RecipeError(f"{owner} is not a range: low={low} must not exceed high={high}, and both must be finite.")
+def _settle(range_: Uniform | LogUniform | Integers, *, whole: bool = False) -> None:
+    """Check both ends and keep them as Python's own numbers."""
+    low, high = check_range(range_.low, range_.high, whole=whole, meaning=_WHOLE if whole else _RANGE)
+    object.__setattr__(range_, "low", low)
+    object.__setattr__(range_, "high", high)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf
 
+from esgd.checks import check_field, check_list, check_range
 from esgd.errors import RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import Uniform
+
+_PROBABILITY = "It is the chance that a policy is inherited. Use 0 for the paper's rule, a fresh draw every generation."
+_JITTER = "An inherited learning rate is multiplied by exp U[−jitter, jitter]. Use 0 to keep it as it is."
+_CLIP = "It is the range (low, high) that an inherited learning rate is kept in. Use None for no limit."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +30,10 @@ class Inherited:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1 or self.jitter < 0:
-            raise RecipeError(
-                f"probability={self.probability}, jitter={self.jitter}: the first is a probability, the second ≥ 0. "
-                f"Use probability=0 for the paper's rule, a fresh draw every generation."
-            )
+        check_field(self, "probability", at_least=0, at_most=1, meaning=_PROBABILITY)
+        check_field(self, "jitter", at_least=0, meaning=_JITTER)
+        if self.clip is not None:
+            object.__setattr__(self, "clip", _clip(self.clip))
 
     def __call__(self, request: Draw) -> Policy:
         fresh, known = self.species(request), request.inherited
@@ -40,3 +44,13 @@ class Inherited:
         low, high = self.clip or (0.0, inf)
         drawn = min(max(known.hyper["lr"] / known.annealing * shake, low), high)
         return replace(known, hyper={**known.hyper, "lr": drawn * fresh.annealing}, annealing=fresh.annealing)
+
+
+def _clip(clip: tuple[float, float]) -> tuple[float, float]:
+    ends = check_list("clip", clip, meaning=_CLIP)
+    if len(ends) != 2:
+        raise RecipeError(f"clip={clip!r} is not a range. {_CLIP}")
+    low, high = ends
+    open_ended = high == inf
+    low, last = check_range(low, low if open_ended else high, name="clip", at_least=0, meaning=_CLIP)
+    return low, inf if open_ended else last

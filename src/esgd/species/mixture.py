@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from esgd.checks import check_field, check_list
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import check_weights, pick
+
+_SPECIES = "They compete in one population. Give them in a list, such as [Sgd(lr=0.1), Adam(lr=1e-3)]."
+_GAMMA = "The learning rate of generation k is γ^k times the first one. Use 1 for no annealing."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +21,8 @@ class Mixture:
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "species", tuple(self.species))
-        check_weights(self.species, self.weights)
-        if self.weights is not None:
-            object.__setattr__(self, "weights", tuple(self.weights))
+        object.__setattr__(self, "species", check_list("species", self.species, meaning=_SPECIES))
+        object.__setattr__(self, "weights", check_weights(self.species, self.weights))
 
     def __call__(self, request: Draw) -> Policy:
         return self.species[pick(len(self.species), self.weights, request.seeds("species"))](request)
@@ -43,6 +45,9 @@ class Fixed:
 
     policy: Policy
     gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_field(self, "gamma", above=0, at_most=1, meaning=_GAMMA)
 
     def __call__(self, request: Draw) -> Policy:
         annealing = self.gamma**request.k

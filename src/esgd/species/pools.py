@@ -9,22 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from inspect import Parameter, signature
 from typing import Any
 
-from esgd.errors import RecipeError
+from esgd.checks import check_field, check_number
+from esgd.errors import RecipeError, did_you_mean
 from esgd.policies import Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
-from esgd.species.distributions import Distribution, LogUniform, Uniform, draw
+from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
 
 PAPER_MOMENTUM = Uniform(0.1, 0.9)
 PAPER_MOMENTUM_PROBABILITY = 0.8  # supplement B: "a 20% chance not using momentum and 80% chance using it"
 PAPER_NESTEROV_PROBABILITY = 0.5  # "When using the momentum, there is a 50% chance using the nesterov acceleration"
 FINAL_ANNEALING = 0.05
 
-Rate = float | tuple[float, float] | Uniform | LogUniform
+Rate = float | tuple[float, float] | Distribution
 """A learning rate: a number, a range (low, high), or a distribution."""
+
+_LR = (
+    "Algorithm 1 draws a learning rate from a range. Give a finite number ≥ 0, a range (low, high), Uniform or "
+    "LogUniform, or a continuous distribution of your own."
+)
+_GAMMA = (
+    "The learning-rate range of generation k is γ^k times the first one. Use 0.9 as the paper's speech tables do, 1 "
+    f"for no annealing, or leave it out for γ^K = {FINAL_ANNEALING}."
+)
+_MOMENTUM = (
+    "It is the momentum where momentum is used. Give a number ≥ 0, or a distribution: Uniform(0.1, 0.9) in the paper."
+)
+_OWN = {"lr": "lr", "momentum": "momentum and momentum_probability", "nesterov": "nesterov_probability"}
+_PROBABILITY = (
+    "It is a probability: the paper uses momentum with 0.8, and then Nesterov acceleration with 0.5. Give a number "
+    "from 0 to 1."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +60,11 @@ class Sgd:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma, self.clip_norm)
-        _check_probabilities(momentum=self.momentum_probability, nesterov=self.nesterov_probability)
+        _check(self, "sgd", own=("lr", "momentum", "nesterov"))
+        if not is_distribution(self.momentum):
+            check_field(self, "momentum", at_least=0, meaning=_MOMENTUM)
+        check_field(self, "momentum_probability", at_least=0, at_most=1, meaning=_PROBABILITY)
+        check_field(self, "nesterov_probability", at_least=0, at_most=1, meaning=_PROBABILITY)
 
     def __call__(self, request: Draw) -> Policy:
         moves = _coin(request, "use momentum") < self.momentum_probability
@@ -66,8 +86,7 @@ class Adam:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma, self.clip_norm)
+        _check(self, "adam")
 
     def __call__(self, request: Draw) -> Policy:
         return _policy(request, "adam", self, _drawn(request, self.hyper))
@@ -86,9 +105,12 @@ class Optimizer:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        optimizer_class(self.name)
-        object.__setattr__(self, "lr", _rate(self.lr))
-        _check(self.lr, self.gamma, self.clip_norm)
+        if not isinstance(self.name, str):
+            raise RecipeError(
+                f"name={self.name!r} is not a name. A policy names its optimizer, so that it can be written down. Use "
+                f"a class of torch.optim in lower case, such as 'adamw', or 'package.module:Class'."
+            )
+        _check(self, self.name)
 
     def __call__(self, request: Draw) -> Policy:
         return _policy(request, self.name, self, _drawn(request, self.hyper))
@@ -96,10 +118,10 @@ class Optimizer:
 
 def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: dict[str, Any]) -> Policy:
     annealing = (FINAL_ANNEALING ** (1 / request.generations) if pool.gamma is None else pool.gamma) ** request.k
-    lr = annealing * draw(pool.lr, request.seeds("lr"))
+    drawn = check_number("lr", draw(pool.lr, request.seeds("lr")), at_least=0, meaning=f"{pool.lr} drew it. {_LR}")
     return Policy(
         optimizer=optimizer,
-        hyper={"lr": lr, **hyper},
+        hyper={"lr": annealing * drawn, **hyper},
         settings=_drawn(request, pool.settings),
         schedule=pool.schedule,
         annealing=annealing,
@@ -115,25 +137,48 @@ def _coin(request: Draw, name: str) -> float:
     return Uniform(0.0, 1.0).draw(request.seeds(name))
 
 
-def _rate(lr: Rate) -> float | Uniform | LogUniform:
-    return Uniform(*lr) if isinstance(lr, tuple) and len(lr) == 2 else lr
+def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = ("lr",)) -> None:
+    """Settle what all pools share; `own` are the keywords of the optimizer that the pool itself sets."""
+    lr = pool.lr
+    object.__setattr__(pool, "lr", Uniform(*lr) if isinstance(lr, tuple) and len(lr) == 2 else lr)
+    _check_rate(pool)
+    if pool.gamma is not None:
+        check_field(pool, "gamma", above=0, at_most=1, meaning=_GAMMA)
+    check_clip_norm(pool.clip_norm)
+    for name in ("hyper", "settings"):
+        if not isinstance(getattr(pool, name), Mapping):
+            raise RecipeError(
+                f"{name}={getattr(pool, name)!r} is not a mapping. It names keywords and what each is drawn from. Use "
+                f"for example {name}={{'weight_decay': 1e-4}}."
+            )
+    _check_keywords(pool.hyper, optimizer, own)
 
 
-def _check(lr: Rate, gamma: float | None, clip_norm: float | None) -> None:
-    check_clip_norm(clip_norm)
-    low = lr.low if isinstance(lr, Uniform | LogUniform) else lr
-    if not isinstance(low, float | int) or not 0 <= low < inf:
-        raise RecipeError(
-            f"lr={lr} is not a learning rate. Give a finite number ≥ 0, a range (low, high), Uniform or LogUniform."
-        )
-    if gamma is not None and not 0 < gamma <= 1:
-        raise RecipeError(
-            f"gamma={gamma} is not in (0, 1]. The learning-rate range of generation k is γ^k times the first one. "
-            f"Use 0.9 as the paper's speech tables do, 1 for no annealing, or leave it out for γ^K = {FINAL_ANNEALING}."
-        )
+def _check_rate(pool: Sgd | Adam | Optimizer) -> None:
+    if isinstance(pool.lr, Uniform | LogUniform):
+        check_number("lr.low", pool.lr.low, at_least=0, meaning=_LR)
+    elif isinstance(pool.lr, Integers | Choice):
+        raise RecipeError(f"lr={pool.lr} is not a range of learning rates. {_LR}")
+    elif not is_distribution(pool.lr):
+        check_field(pool, "lr", at_least=0, meaning=_LR)
 
 
-def _check_probabilities(**probabilities: float) -> None:
-    for name, value in probabilities.items():
-        if not 0 <= value <= 1:
-            raise RecipeError(f"{name}_probability={value} is not a probability. Give a number from 0 to 1.")
+def _check_keywords(hyper: Mapping[str, Any], optimizer: str, own: tuple[str, ...]) -> None:
+    """Refuse what the pool sets itself, and what the optimizer does not take."""
+    for name in own:
+        if name in hyper:
+            raise RecipeError(
+                f"hyper has {name}={hyper[name]!r}, which the pool draws and anneals by its own rule. Two values for "
+                f"one keyword contradict each other. Use {_OWN[name]} of the pool instead."
+            )
+    takes = signature(optimizer_class(optimizer)).parameters
+    if any(each.kind is Parameter.VAR_KEYWORD for each in takes.values()):
+        return
+    known = [name for name in takes if name not in ("params", *own)]
+    for name in hyper:
+        if name not in known:
+            raise RecipeError(
+                f"hyper has {name}={hyper[name]!r}, but optimizer={optimizer!r} takes no {name!r}. What is drawn for "
+                f"an individual becomes the keywords of its optimizer. {did_you_mean(str(name), known)} What the task "
+                f"understands belongs into settings."
+            )

@@ -52,7 +52,7 @@ def compare(
     comparison = {
         "task": study.name,
         "about": study.about,
-        "recipe": study.recipe.to_dict(),
+        "recipe": study.recipe.described(),
         "seeds": seeds,
         "arms": entries,
         "soup": soups,

@@ -7,9 +7,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from esgd.errors import RecipeError, TaskError, did_you_mean
+from esgd.errors import EsgdError, RecipeError, TaskError, did_you_mean
 from esgd.policies import Policy
 from esgd.protocols import Species, Task
 from esgd.recipe import Recipe
@@ -55,39 +56,68 @@ def find_study(what: str) -> Study:
 
 
 def _from_toml(path: Path) -> Study:
+    table = _read_toml(path)
+    known = ("task", "recipe", "single", "about")
+    for key in table:
+        if key not in known:
+            raise RecipeError(f"{str(path)!r} has the unknown key {key!r}. {did_you_mean(key, known)}")
+    what = table.get("task")
+    if not isinstance(what, str) or what.endswith(".toml"):
+        raise RecipeError(
+            f"{str(path)!r} does not say what to train: task={what!r}. Add a line such as task = 'digits' or task = "
+            f"'package.module:task'."
+        )
+    base = find_study(what)
+    return Study(
+        name=path.stem,
+        about=str(table.get("about", base.about)),
+        task=base.task,
+        recipe=Recipe.from_dict(merged(base.recipe, _table(path, table, "recipe"))),
+        single=decode(_table(path, table, "single")) if "single" in table else base.single,
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecipeError(
             f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
-    known = ("task", "recipe", "single", "about")
-    for key in table:
-        if key not in known:
-            raise RecipeError(f"{str(path)!r} has the unknown key {key!r}. {did_you_mean(key, known)}")
-    if "task" not in table:
-        raise RecipeError(
-            f"{str(path)!r} does not say what to train. Add a line such as task = 'digits' or task = "
-            "'package.module:task'."
-        )
-    base = find_study(str(table["task"]))
-    changes = {name: table[name] for name in ("about",) if name in table}
-    if "single" in table:
-        changes["single"] = decode(table["single"])
-    recipe = Recipe.from_dict(merged(base.recipe, table.get("recipe", {})))
-    return Study(
-        name=path.stem, task=base.task, recipe=recipe, **{"about": base.about, "single": base.single, **changes}
-    )
 
 
-def merged(recipe: Recipe, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's tables with some of them replaced; λ follows μ unless it was given."""
+def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = table.get(name, {})
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{name}={value!r} in {str(path)!r} is not a table. Write [{name}] and its keys below.")
+    return value
+
+
+def merged(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's tables with some of their keys changed; λ follows μ unless it was given.
+
+    A table without a `kind` changes the strategy that is there; a string names another one.
+    """
     spelt = recipe.to_dict()
     if recipe.offspring is None:
         del spelt["offspring"]
-    return {**spelt, **table}
+    return _merged(spelt, changes)
+
+
+def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(table)
+    for name, value in changes.items():
+        there = result.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            same = value.get("kind", there.get("kind")) == there.get("kind")
+            result[name] = _merged(there, value) if same else value
+        elif isinstance(there, Mapping) and isinstance(value, str):
+            result[name] = {"kind": value}
+        else:
+            result[name] = value
+    return result
 
 
 def _from_python(name: str, recipe: Recipe) -> Study:
@@ -98,12 +128,38 @@ def _from_python(name: str, recipe: Recipe) -> Study:
         found = imported(name)
     except RecipeError as error:
         raise TaskError(str(error)) from error
+    except Exception as error:
+        raise TaskError(
+            f"importing {name!r} raised {type(error).__name__}: {error}. The module must be importable without errors; "
+            f"--debug shows where it happened."
+        ) from error
     if isinstance(found, Study):
         return found
-    make = (lambda seed: found) if isinstance(found, Task) else found
-    if not callable(make):
+    if isinstance(found, Task) and not isinstance(found, type):
+        return Study(name=name, about=f"The task {name}.", task=lambda seed: found, recipe=recipe)
+    if not isinstance(found, FunctionType):
         raise TaskError(
             f"{name!r} is a {type(found).__name__}. Expected a task such as esgd.Supervised(…), a function from a "
-            "seed to a task, or a Study."
+            f"seed to a task, or a Study."
         )
-    return Study(name=name, about=f"The task {name}.", task=make, recipe=recipe)
+    return Study(name=name, about=f"The task {name}.", task=_checked(name, found), recipe=recipe)
+
+
+def _checked(name: str, make: Callable[[int], Any]) -> Callable[[int], Task]:
+    """The user's function from a seed to a task, with errors that name it."""
+
+    def task(seed: int) -> Task:
+        try:
+            made = make(seed)
+        except EsgdError:
+            raise
+        except Exception as error:
+            raise TaskError(
+                f"{name}(seed={seed}) raised {type(error).__name__}: {error}. It is called with the seed and must "
+                f"return a task; --debug shows where it happened."
+            ) from error
+        if not isinstance(made, Task):
+            raise TaskError(f"{name}(seed={seed}) returned {made!r}. It must return a task such as esgd.Supervised(…).")
+        return made
+
+    return task

@@ -69,7 +69,7 @@ class Tensors:
     def describe(self) -> dict[str, Any]:
         digest = sha256()
         for tensor in self.tensors:
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(_fingerprint(tensor))
         shapes = [list(tensor.shape) for tensor in self.tensors]
         return {"kind": "tensors", "samples": self.samples, "shapes": shapes, "sha256": digest.hexdigest()}
 
@@ -116,7 +116,11 @@ class Mapped:
         return DataLoader(_Addressed(self.dataset), batch_sampler=addresses, num_workers=workers, generator=generator)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": type(self.dataset).__name__, "samples": self.samples}
+        """Kind, size, and a fingerprint of a few samples, loaded under fixed seeds."""
+        digest, some = sha256(), sorted({0, self.samples // 3, self.samples // 2, self.samples - 1})
+        for batch in self._loader([[FIXED.integer("describe", index), index] for index in some]):
+            digest.update(_fingerprint(batch))
+        return {"kind": type(self.dataset).__name__, "samples": self.samples, "some_sha256": digest.hexdigest()}
 
 
 class _Addressed(Dataset[Any]):
@@ -195,6 +199,17 @@ def _holds_samples(data: MapStyle) -> bool:
     if isinstance(data, list):
         return all(isinstance(sample, tuple | list) for sample in data[:1])
     return not isinstance(data, tuple | str | Mapping | Tensor | np.ndarray | nn.Module | IterableDataset)
+
+
+def _fingerprint(batch: Batch) -> bytes:
+    """Bytes that tell one batch from another."""
+    if isinstance(batch, Tensor):
+        return batch.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    if isinstance(batch, Mapping):
+        return b"".join(str(name).encode() + _fingerprint(item) for name, item in sorted(batch.items()))
+    if isinstance(batch, tuple | list):
+        return b"".join(map(_fingerprint, batch))
+    return repr(batch).encode()
 
 
 def _bytes(batch: Batch) -> int:

@@ -78,7 +78,7 @@ class Supervised:
         own = _is_own_fitness(fitness)
         self.model: Callable[[], nn.Module] = make_model
         self.batch_size = batch_size
-        self.metrics = dict(metrics or {})
+        self.metrics = _checked_metrics(metrics or {})
         self.nonnegative = not own and (_never_negative(loss) if nonnegative is None else nonnegative)
         self._loss = loss
         self._train = source("train", train, workers)
@@ -123,7 +123,15 @@ class Supervised:
         return None if samples is None else len(batches_of(torch.arange(samples), self._batch_size(settings)))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self._values(module, batch)[0].mean()
+        try:
+            return self._values(module, batch)[0].mean()
+        except ValueError as error:
+            if "more than 1 value per channel" in str(error):
+                raise TaskError(
+                    "BatchNorm cannot be trained on a batch of one sample: it has no variance. Use batch_size ≥ 2 and "
+                    "a training set of two samples or more."
+                ) from error
+            raise
 
     # Fitness
 
@@ -139,7 +147,7 @@ class Supervised:
         return values * self.size(batch) if values.dim() == 0 else values.sum()
 
     def size(self, batch: Batch) -> int:
-        return 1 if batch is None else len(batch[-1])
+        return 1 if batch is None else len(_checked_form(batch)[-1])
 
     def calibration(self, samples: int) -> Iterator[Batch]:
         seen = 0
@@ -175,20 +183,16 @@ class Supervised:
         splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
         described = {name: split.describe() for name, split in splits.items() if split is not None}
         if self._own is not None:
-            described["fitness"] = {"kind": getattr(self._own, "__qualname__", type(self._own).__name__)}
-        return {"batch_size": self.batch_size, **described}
+            described["fitness"] = {"kind": _name(self._own)}
+        return {"loss": _name(self._loss), "batch_size": self.batch_size, **described}
 
     def _batch_size(self, settings: Settings) -> int:
         return _checked_batch_size(settings.get("batch_size", self.batch_size))
 
     def _values(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
         """The loss as a scalar mean or one value per sample, and the network's output."""
-        if not isinstance(batch, tuple | list) or len(batch) < 2:
-            raise TaskError(
-                f"a batch is a {type(batch).__name__}, but Supervised needs (*inputs, target): the last item is the "
-                f"target, the others go into the network. Return tuples, or write a task of your own for other batches."
-            )
-        output, n = module(*batch[:-1]), self.size(batch)
+        n = self.size(batch)
+        output = module(*batch[:-1])
         value = self._loss(output, batch[-1])
         if not isinstance(value, Tensor):
             raise TaskError(
@@ -254,6 +258,27 @@ def _check_arguments(make_model: object, loss: object, batch_size: int) -> None:
         )
 
 
+def _name(function: Any) -> str:
+    """What a loss or fitness goes by in a manifest."""
+    if isinstance(function, partial):
+        keywords = ", ".join(f"{name}={value}" for name, value in sorted(function.keywords.items()))
+        return f"{_name(function.func)}({keywords})"
+    return (
+        repr(function)
+        if isinstance(function, nn.Module)
+        else getattr(function, "__qualname__", type(function).__name__)
+    )
+
+
+def _checked_form(batch: Batch) -> Sequence[Any]:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise TaskError(
+            f"a batch is a {type(batch).__name__}, but Supervised needs (*inputs, target): the last item is the "
+            f"target, the others go into the network. Return tuples, or write a task of your own for other batches."
+        )
+    return batch
+
+
 def _scalar(value: Any, whose: str) -> Tensor:
     """A number as a float64 tensor, or an error that says who returned what."""
     try:
@@ -262,6 +287,16 @@ def _scalar(value: Any, whose: str) -> Tensor:
         raise TaskError(
             f"{whose} returned {value!r}, which is not one number. Return a float or a tensor with one."
         ) from error
+
+
+def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    for name, metric in metrics.items():
+        if name == "loss" or not callable(metric):
+            raise TaskError(
+                f"metrics[{name!r}]={metric!r} cannot be used. A metric is a function of (output, target); 'loss' is "
+                f"always among the test metrics and cannot be given anew."
+            )
+    return dict(metrics)
 
 
 def _checked_batch_size(batch_size: Any) -> int:

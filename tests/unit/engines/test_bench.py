@@ -212,11 +212,8 @@ def test_an_evaluation_stops_as_soon_as_the_individual_cannot_be_elite() -> None
     assert made.score(cutoff=full).fitness == full
 
 
-@pytest.mark.parametrize(
-    "switched_off", [{"recipe": esgd.Recipe(early_abort=False)}, {"nonnegative": False}], ids=["off", "wrong"]
-)
-def test_nothing_is_stopped_early_where_that_is_off_or_would_be_wrong(switched_off: dict[str, Any]) -> None:
-    made = seated(bench(**switched_off), mlp())
+def test_nothing_is_stopped_early_where_that_would_be_wrong() -> None:
+    made = seated(bench(nonnegative=False), mlp())
     made.score()
     assert made.score(cutoff=0.0).complete
 
@@ -259,3 +256,18 @@ def test_named_tuples_and_packed_sequences_reach_the_device_unchanged(batch: Any
     moved = bench().to_device(batch)
     assert type(moved) is type(batch)
     assert str(moved) == str(batch)
+
+
+def test_an_evaluation_is_never_stopped_when_nothing_is_left_to_save() -> None:
+    made = seated(bench(), mlp())
+    full = made.score()
+    assert made.score(cutoff=full.fitness * 0.999).saved > 0 or made.score(cutoff=full.fitness * 0.999).complete
+
+
+def test_an_aborted_evaluation_goes_on_where_it_stopped_and_ends_with_the_same_bits() -> None:
+    made = seated(bench(), mlp())
+    full = made.score()
+    stopped = made.score(cutoff=full.fitness / 4)
+    finished = made.score(begun=stopped.parts)
+    assert finished.fitness == full.fitness
+    assert finished.samples == stopped.saved

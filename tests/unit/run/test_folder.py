@@ -101,7 +101,7 @@ def test_a_resumed_run_goes_on_with_the_policies_it_would_have_drawn(tmp_path: P
         ({"recipe": replace(RECIPE, population=4)}, "recipe.population: 3 in the folder, 4 now"),
         ({"seed": 1}, "seed: 0 in the folder, 1 now"),
         ({"task": task(X + 1)}, "data.train.sha256"),
-        ({"task": task(width=6)}, "network.0.weight"),
+        ({"task": task(width=6)}, "network.parameters.0.weight"),
     ],
 )
 def test_a_folder_of_another_run_is_refused_with_the_difference(

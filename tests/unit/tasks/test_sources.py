@@ -143,7 +143,7 @@ def test_the_fingerprint_of_tensors_changes_with_one_bit() -> None:
     fingerprints = {Tensors((X, y)).describe()["sha256"] for y in (Y, Y.clone(), other)}
     assert len(fingerprints) == 2
     assert Tensors((X, Y)).describe()["samples"] == 10
-    assert Mapped(Augmented()).describe() == {"kind": "Augmented", "samples": 10}
+    assert Mapped(Augmented()).describe().items() >= {"kind": "Augmented", "samples": 10}.items()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.bfloat16, torch.float64])

@@ -1,0 +1,99 @@
+"""One way to refuse a number: what is wrong with it, then why and what to do, in the words of whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+from esgd.errors import RecipeError
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    meaning: str,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    whole: bool = False,
+) -> Any:
+    """The value as Python's own int or float, where it is a finite number inside its bounds; else a `RecipeError`.
+
+    A bool is not a number; numpy's numbers are. `meaning` says why, in the paper's terms, and what to do.
+
+    >>> check_number("gamma", 1.5, above=0, at_most=1, meaning="The range of generation k is γ^k times the first.")
+    Traceback (most recent call last):
+    esgd.errors.RecipeError: gamma=1.5 is not in (0, 1]. The range of generation k is γ^k times the first.
+    """
+    fault = _fault(value, at_least, above, at_most, whole=whole)
+    if fault:
+        raise RecipeError(f"{name}={value!r} {fault}. {meaning}")
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def check_field(
+    owner: object,
+    name: str,
+    *,
+    meaning: str,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    whole: bool = False,
+) -> None:
+    """`check_number` for a field of a frozen value, which keeps Python's own number: it prints and goes to TOML."""
+    value = getattr(owner, name)
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most}
+    object.__setattr__(owner, name, check_number(name, value, meaning=meaning, whole=whole, **bounds))
+
+
+def check_range(
+    low: Any, high: Any, *, name: str = "", meaning: str, at_least: float | None = None, whole: bool = False
+) -> tuple[Any, Any]:
+    """Both ends of a range low ≤ high as Python's own numbers; `name` is the field that holds them as a pair.
+
+    >>> check_range(0.2, 0.1, meaning="A range begins at its lower end.")
+    Traceback (most recent call last):
+    esgd.errors.RecipeError: low=0.2 exceeds high=0.1. A range begins at its lower end.
+    """
+    said = f"{name}={(low, high)!r}: {meaning}" if name else meaning
+    first = check_number("low", low, at_least=at_least, whole=whole, meaning=said)
+    last = check_number("high", high, at_least=at_least, whole=whole, meaning=said)
+    if first > last:
+        raise RecipeError(f"low={low!r} exceeds high={high!r}. {said}")
+    return first, last
+
+
+def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
+    """The value as a tuple, where it is several things in a row.
+
+    >>> check_list("after", 80, meaning="Give the epochs as a list.")
+    Traceback (most recent call last):
+    esgd.errors.RecipeError: after=80 is not a list. Give the epochs as a list.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise RecipeError(f"{name}={value!r} is not a list. {meaning}")
+    return tuple(value)
+
+
+def _fault(value: Any, at_least: float | None, above: float | None, at_most: float | None, *, whole: bool) -> str:
+    """What is wrong with the number, or nothing."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return "is not a number"
+    number: Any = value
+    low = at_least if above is None else above
+    bounded = low is not None and at_most is not None
+    if not bounded and not -inf < number < inf:
+        return "is not a finite number"
+    if whole and not isinstance(value, Integral):
+        return "is not an int"
+    too_low = (at_least is not None and not number >= at_least) or (above is not None and not number > above)
+    too_high = at_most is not None and not number <= at_most
+    if (too_low or too_high) and bounded:
+        return f"is not in {'[' if above is None else '('}{low:g}, {at_most:g}]"
+    if too_low:
+        return f"is below {low:g}" if above is None else f"is not above {low:g}"
+    return f"exceeds {at_most:g}" if too_high else ""

@@ -1,0 +1,81 @@
+"""What a line of history.jsonl must have for a report, so that a damaged one is named and not tripped over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def line_fault(line: Any) -> str:
+    """Why a parsed line is no record of a generation; nothing where it is one.
+
+    >>> line_fault([1]), line_fault({"k": "one"})
+    ('it is a list, not an object', "'k' is 'one'")
+    """
+    if not isinstance(line, dict):
+        return f"it is a {type(line).__name__}, not an object"
+    for name, fits in _FIELDS.items():
+        if name not in line:
+            return f"it has no {name!r}"
+        if not fits(line[name]):
+            return f"{name!r} is {line[name]!r}"
+    for name, fits in _OPTIONAL.items():
+        if name in line and not fits(line[name]):
+            return f"{name!r} is {line[name]!r}"
+    return ""
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _measured(value: Any) -> bool:
+    """A number, or the null of what diverged."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+def _table_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Mapping) and all(map(fits, value.values()))
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _policy(value: Any) -> bool:
+    """A policy's record, or the null of an individual that was never trained."""
+    if value is None:
+        return True
+    if not isinstance(value, Mapping) or not _text(value.get("optimizer")):
+        return False
+    schedule = value.get("schedule", {"kind": ""})
+    return isinstance(value.get("settings", {}), Mapping) and isinstance(schedule, Mapping) and "kind" in schedule
+
+
+def _note(value: Any) -> bool:
+    return isinstance(value, Mapping) and _text(value.get("kind")) and _text(value.get("text"))
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "k": _count,
+    "best": _measured,
+    "elite_mean": _measured,
+    "fitness": _list_of(_measured),
+    "offspring_among_elites": _measured,
+    "backed_off": _count,
+    "checked": _count,
+    "leader": _policy,
+    "ledger": _table_of(_measured),
+    "seconds": _table_of(_measured),
+    "guarantee": _text,
+}
+_OPTIONAL: dict[str, Callable[[Any], bool]] = {
+    "stage": _text,
+    "waiver": _text,
+    "test": lambda value: value is None or _table_of(_measured)(value),
+    "notes": _list_of(_note),
+}
