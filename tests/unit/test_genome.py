@@ -143,6 +143,23 @@ def two_dtypes() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
 
 
+def one_complex() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, dtype=torch.complex64))
+
+
+class Remembering(nn.Linear):
+    """A layer with state that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 3}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
 def nothing_to_train() -> nn.Module:
     return nn.Linear(2, 2).requires_grad_(False)
 
@@ -157,17 +174,40 @@ class Locked(nn.Linear):
     ("make", "words"),
     [
         (two_dtypes, ["'1.weight' is torch.float64", "'0.weight' is torch.float32", "one floating dtype"]),
-        (lambda: nn.Linear(2, 2, dtype=torch.complex64), ["'weight' is torch.complex64", "floating dtype"]),
+        (
+            lambda: nn.Linear(2, 2, dtype=torch.complex64),
+            ["'weight' is torch.complex64. An individual is a real", "view_as_complex"],
+        ),
+        (one_complex, ["'1.weight' is torch.complex64. An", "real-valued vector"]),
+        (Remembering, ["state dict has '_extra_state', a dict", "register_buffer"]),
+        (lambda: nn.Sequential(Remembering()), ["state dict has '0._extra_state'"]),
         (nothing_to_train, ["Linear has no trainable parameters", "Unfreeze at least one"]),
         (lambda: nn.Sequential(nn.LazyLinear(3)), ["'0.weight' has no shape yet", "Run one batch"]),
         (Locked, ["Locked cannot be copied", "cannot pickle"]),
     ],
-    ids=["two dtypes", "complex", "all frozen", "lazy", "uncopyable"],
+    ids=[
+        "two dtypes",
+        "complex",
+        "one complex",
+        "extra state",
+        "extra state of a layer",
+        "all frozen",
+        "lazy",
+        "uncopyable",
+    ],
 )
 def test_a_network_without_a_genome_is_refused_by_name(make: Callable[[], nn.Module], words: list[str]) -> None:
     with pytest.raises(TaskError) as error:
         Genome.of(make())
     assert [word for word in words if word not in str(error.value)] == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_network_or_layer_is_refused_by_name() -> None:
+    with pytest.raises(TaskError, match="is a torch.jit.ScriptModule.*Return the nn.Module from make_model"):
+        Genome.of(torch.jit.script(nn.Linear(2, 2)))
+    with pytest.raises(TaskError, match="layer '1' is a torch.jit.ScriptModule"):
+        Genome.of(nn.Sequential(nn.Linear(2, 2), torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, nan, pi
+from math import cos, inf, nan, pi
 from typing import Any
 
 import pytest
@@ -93,11 +93,27 @@ def test_a_schedule_never_rises_and_stays_between_nothing_and_one(
 
 
 @pytest.mark.parametrize("schedule", [Cosine, Linear, Tail, CosineRun])
-@pytest.mark.parametrize("floor", [-0.1, 1.5, nan])
-def test_a_floor_that_is_no_fraction_is_refused(schedule: Any, floor: float) -> None:
-    with pytest.raises(RecipeError, match="is not a fraction.*0 ≤ floor ≤ 1. Use floor=0.01 for 1%") as caught:
+@pytest.mark.parametrize("floor", [-0.1, 1.5, nan, inf, "x", None, True])
+def test_a_floor_that_is_no_fraction_is_refused(schedule: Any, floor: Any) -> None:
+    with pytest.raises(
+        RecipeError, match="is not (in|a number).*a fraction, 0 ≤ floor ≤ 1. Use floor=0.01 for 1%"
+    ) as caught:
         schedule(floor=floor)
-    assert f"floor={floor}" in str(caught.value)
+    assert f"floor={floor!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"after": 80}, "after=80 is not a list. They are the global epochs"),
+        ({"after": (80, "x")}, r"after\[1\]='x' is not a number.*Use after=\(80, 121\)"),
+        ({"after": (-1,)}, r"after\[0\]=-1 is below 0"),
+        ({"after": (80,), "factor": nan}, "factor=nan is not a finite number.*Use factor=0.1"),
+    ],
+)
+def test_steps_that_are_none_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Steps(**given)
 
 
 def a_third(moment: Moment) -> float:

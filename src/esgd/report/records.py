@@ -29,9 +29,13 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _measured(value: Any) -> bool:
     """A number, or the null of what diverged."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is None or _number(value)
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -69,8 +73,8 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "backed_off": _count,
     "checked": _count,
     "leader": _policy,
-    "ledger": _table_of(_measured),
-    "seconds": _table_of(_measured),
+    "ledger": _table_of(_count),
+    "seconds": _table_of(_number),
     "guarantee": _text,
 }
 _OPTIONAL: dict[str, Callable[[Any], bool]] = {

@@ -97,7 +97,7 @@ def ledger_table(comparison: Comparison) -> Table:
                 label,
                 *(count(fmean(entry["ledger"].get(phase, 0) for entry in entries)) for phase in LEDGER),
                 f"{work[label] / ours:.2f}" if ours else ABSENT,
-                duration(fmean(entry["seconds"] for entry in entries)),
+                _mean_duration(entries),
             )
             for label, entries in arms.items()
         ),
@@ -182,6 +182,11 @@ def _policy(record: Mapping[str, Any] | None) -> str:
 def _range(entries: Sequence[Entry]) -> str:
     known = [entry["top"] for entry in entries if entry.get("top") and None not in map(finite, entry["top"])]
     return f"[{number(fmean(t[0] for t in known))}, {number(fmean(t[1] for t in known))}]" if known else ABSENT
+
+
+def _mean_duration(entries: Sequence[Entry]) -> str:
+    known = [seconds for seconds in (finite(entry["seconds"]) for entry in entries) if seconds is not None]
+    return duration(fmean(known)) if known else ABSENT
 
 
 def _ordinal(n: int) -> str:

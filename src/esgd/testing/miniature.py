@@ -23,7 +23,7 @@ RECIPE = Recipe(
     mates={1, 2},
     elites=3,
     generations=2,
-    mutation=Gaussian(sigma=0.6),
+    mutation=Gaussian(sigma=0.5),
 )
 
 POLICIES = (

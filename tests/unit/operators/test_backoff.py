@@ -184,7 +184,7 @@ def test_degraded_means_strictly_worse_or_not_finite() -> None:
 
 
 @pytest.mark.parametrize("strategy", [PerEpoch, PerGeneration])
-@pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, nan])
+@pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, nan, inf])
 def test_a_probability_outside_its_range_is_refused(strategy: Any, probability: float) -> None:
     with pytest.raises(RecipeError, match=r"is not in \(0, 1\].*p_backoff.*Never\(\) for no back-off") as caught:
         strategy(probability=probability)
@@ -192,6 +192,8 @@ def test_a_probability_outside_its_range_is_refused(strategy: Any, probability: 
 
 
 @pytest.mark.parametrize("average", [1, -1])
-def test_a_mean_of_one_is_refused(average: int) -> None:
-    with pytest.raises(RecipeError, match=f"average={average} makes no mean.*Use average=0 for none, or 2 and more"):
+def test_a_mean_of_one_or_fewer_is_refused(average: int) -> None:
+    with pytest.raises(
+        RecipeError, match=f"average={average} (makes no mean|is below 0).*Use average=0 for none, or 2 and more"
+    ):
         BestOf(average=average)

@@ -88,7 +88,9 @@ def test_a_network_keeps_its_own_momentum_through_re_estimation() -> None:
 
 @pytest.mark.parametrize("samples", [1, 0, -5])
 def test_too_few_samples_for_a_variance_are_refused(samples: int) -> None:
-    with pytest.raises(RecipeError, match=f"samples={samples} gives no variance.*Use 1024, or the rule Averaged"):
+    with pytest.raises(
+        RecipeError, match=f"samples={samples} is below 2.*gives no variance.*Use 1024, or the rule Averaged"
+    ):
         Reestimated(samples=samples)
 
 

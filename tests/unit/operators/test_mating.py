@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -120,12 +121,51 @@ def test_the_same_generator_draws_the_same_mates(wheel: Any) -> None:
         (lambda: Roulette(floor=0), "floor=0 is not above 0"),
         (lambda: Roulette(floor=-0.1), "floor=-0.1 is not above 0"),
         (lambda: Softmax(temperature=0), "temperature=0 is not above 0"),
-        (lambda: Roulette(smoothing=-1), "smoothing=-1 would favour the worst.*Use 1 for the plain wheel, 0.5 for"),
-        (lambda: Rank(smoothing=-0.5), "smoothing=-0.5 would favour the worst"),
-        (lambda: Inverse(smoothing=-2), "smoothing=-2 would favour the worst"),
-        (lambda: Softmax(smoothing=-2), "smoothing=-2 would favour the worst"),
+        (
+            lambda: Roulette(smoothing=-1),
+            "smoothing=-1 is below 0.*would favour the worst.*Use 1 for the plain wheel, 0.5 for",
+        ),
+        (lambda: Rank(smoothing=-0.5), "smoothing=-0.5 is below 0.*would favour the worst"),
+        (lambda: Inverse(smoothing=-2), "smoothing=-2 is below 0.*would favour the worst"),
+        (lambda: Softmax(smoothing=-2), "smoothing=-2 is below 0.*would favour the worst"),
+        (lambda: Roulette(smoothing=nan), "smoothing=nan is not a finite number. It is the exponent"),
+        (lambda: Roulette(floor="x"), "floor='x' is not a number"),
+        (lambda: Roulette(floor=True), "floor=True is not a number"),
+        (lambda: Softmax(temperature=inf), "temperature=inf is not a finite number.*Use 1, or less"),
     ],
 )
 def test_a_wheel_that_cannot_turn_is_refused(make: Any, says: str) -> None:
     with pytest.raises(RecipeError, match=says):
         make()
+
+
+@every_wheel
+@given(
+    values=st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=8),
+    smoothing=st.sampled_from([0.0, 30.0, 300.0, 1e4, 1e300]),
+    mates=st.integers(1, 5),
+)
+@example(values=[0.1, 0.2, 0.3], smoothing=300.0, mates=2)
+@example(values=[-1e308, 1e308, 0.0], smoothing=1.0, mates=2)
+def test_no_smoothing_and_no_spread_stops_the_wheel(
+    wheel: Any, values: list[float], smoothing: float, mates: int
+) -> None:
+    for dtype in (torch.float32, torch.float64):
+        fitness = torch.tensor(values, dtype=dtype)
+        chosen = replace(wheel, smoothing=smoothing)(fitness, mates, Seeds(0)())
+        finite = int(fitness.isfinite().sum()) or len(values)
+        assert len(chosen) == len(set(chosen)) == min(mates, finite)
+
+
+def test_a_smoothing_that_underflows_still_prefers_the_fitter() -> None:
+    fitness = torch.tensor([0.3, 0.1, 0.2])
+    assert {tuple(Roulette(smoothing=300)(fitness, 2, Seeds(0)(i))) for i in range(50)} == {(1, 2)}
+
+
+def test_the_wheel_in_logarithms_draws_as_the_plain_wheel_does() -> None:
+    """A fourth individual so bad that its weight underflows to 0, and all four are wanted: the first drawn is the same."""
+    wheel, fitness = Softmax(temperature=1e-3), f64(1.0, 1.0005, 1.001, 4.0)
+    plain = wheel.weights(fitness)
+    assert plain[3] == 0
+    drawn = Counter(wheel(fitness, 4, Seeds(0)(i))[0] for i in range(2000))
+    assert [drawn[i] / 2000 for i in range(4)] == pytest.approx((plain / plain.sum()).tolist(), abs=0.04)

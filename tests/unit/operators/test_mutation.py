@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -75,8 +76,14 @@ def test_buffers_are_not_part_of_a_row() -> None:
 
 
 @pytest.mark.parametrize("cls", [Gaussian, RelativeGaussian])
-@pytest.mark.parametrize("sigma", [-0.1, nan, (0.2, 0.1), (-1, 1)])
+@pytest.mark.parametrize("sigma", [-0.1, nan, inf, "x", True, (0.2, 0.1), (-1, 1), (0, inf), (1, 2, 3)])
 def test_what_is_not_a_standard_deviation_is_refused(cls: Any, sigma: Any) -> None:
-    with pytest.raises(RecipeError, match="is not a mutation strength.*standard deviation ≥ 0.*Use 0.01") as caught:
+    with pytest.raises(RecipeError, match="A mutation strength σ_0 is a standard deviation ≥ 0.*Use 0.01") as caught:
         cls(sigma=sigma)
-    assert f"sigma={sigma}" in str(caught.value)
+    assert f"sigma={sigma!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", [Gaussian, RelativeGaussian])
+def test_a_numpy_strength_is_kept_as_pythons_own_number_so_that_it_can_be_written_down(cls: Any) -> None:
+    assert type(cls(sigma=np.float32(0.5)).sigma) is float
+    assert [type(end) for end in cls(sigma=(np.float64(0.1), np.int64(1))).sigma] == [float, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 import esgd
 from esgd.errors import RecipeError, TaskError
+from esgd.genome import Genome
 from esgd.operators import Perturbed, RandomStart, Saved
+from esgd.operators.start import loaded
 from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
 STILL = {"generations": 1, "sgd_epochs": 1, "evolution_steps": 0, "mates": 1, "species": esgd.species.Sgd(lr=0.0)}
@@ -130,10 +133,79 @@ def test_a_module_of_another_network_is_refused_by_the_name_of_what_differs() ->
         first_rows(Saved(networks=(nn.Linear(2, 2),) * 4))
 
 
-@pytest.mark.parametrize(("sigma", "epochs"), [(-1, 0), (0.1, -2)])
-def test_negative_noise_or_epochs_are_refused(sigma: float, epochs: int) -> None:
-    with pytest.raises(RecipeError, match=f"sigma={sigma}, epochs={epochs}: neither can be negative"):
-        Perturbed(sigma=sigma, epochs=epochs)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sigma": -1}, "sigma=-1 is below 0. It is the standard deviation.*Use 0.01, or 0 for copies"),
+        ({"sigma": nan}, "sigma=nan is not a finite number"),
+        ({"sigma": "x"}, "sigma='x' is not a number"),
+        ({"epochs": -2}, "epochs=-2 is below 0.*Use 0 for no warm-up"),
+        ({"epochs": 1.5}, "epochs=1.5 is not an int"),
+    ],
+)
+def test_noise_or_epochs_that_cannot_be_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Perturbed(**given)
+
+
+def test_one_path_is_no_list_of_networks() -> None:
+    with pytest.raises(RecipeError, match="networks='a.safetensors' is not a list.*at least μ of them"):
+        Saved(networks="a.safetensors")
+
+
+def on_a_base(value: float) -> nn.Module:
+    """A trainable head on a frozen base, whose last bias is NaN as padding may be."""
+    module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    nn.init.constant_(module[0].weight, value)
+    nn.init.constant_(module[0].bias, 0.0)
+    module[0].requires_grad_(False)
+    module.register_parameter("padding", nn.Parameter(torch.tensor([float("nan")]), requires_grad=False))
+    return module
+
+
+AS = pytest.mark.parametrize("kind", ["module", "state dict", "file"])
+
+
+def saved_as(kind: str, module: nn.Module, folder: Path) -> Any:
+    if kind == "file":
+        save_model(module, folder / "saved.safetensors")
+        return folder / "saved.safetensors"
+    return module if kind == "module" else module.state_dict()
+
+
+@AS
+def test_a_saved_network_on_the_same_frozen_base_is_taken(kind: str, tmp_path: Path) -> None:
+    genome, given = Genome.of(on_a_base(0.5)), on_a_base(0.5)
+    module = loaded(genome, saved_as(kind, given, tmp_path))
+    assert torch.equal(genome.read(module)[0], genome.read(given)[0])
+
+
+@AS
+def test_a_saved_network_on_another_frozen_base_is_refused_by_the_name_of_what_differs(
+    kind: str, tmp_path: Path
+) -> None:
+    given = saved_as(kind, on_a_base(0.25), tmp_path)
+    with pytest.raises(RecipeError, match="frozen parameter '0.weight'.*make_model makes.*everybody shares.*Load the"):
+        loaded(Genome.of(on_a_base(0.5)), given)
+
+
+def test_the_same_base_in_another_precision_is_the_same_base() -> None:
+    other = on_a_base(0.5)
+    other[0].double()
+    assert loaded(Genome.of(on_a_base(0.5)), other) is other
+
+
+def test_a_frozen_parameter_that_only_one_of_them_has_is_named() -> None:
+    other = on_a_base(0.5)
+    del other.padding
+    with pytest.raises(RecipeError, match="frozen parameter 'padding'"):
+        loaded(Genome.of(on_a_base(0.5)), other)
+
+
+def test_an_immigrant_on_another_frozen_base_is_refused_in_a_run() -> None:
+    recipe = esgd.Recipe(population=2, generations=1, sgd_epochs=1, immigrants=(on_a_base(0.25),))
+    with pytest.raises(RecipeError, match="frozen parameter '0.weight'"):
+        next(esgd.evolve(classify(lambda: on_a_base(0.5)), recipe, seed=0))
 
 
 def test_a_start_of_another_size_is_refused() -> None:

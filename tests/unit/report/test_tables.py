@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
+from math import inf, nan
 from statistics import fmean, stdev
 
 import pytest
@@ -133,3 +134,16 @@ def test_csv_reads_back_as_the_table(comparison):
     table = ledger_table(comparison)
     read = [tuple(row) for row in csv.reader(StringIO(as_csv(table)))]
     assert read == [table.columns, *table.rows]
+
+
+@pytest.mark.parametrize("nothing", [None, nan, inf])
+def test_what_is_not_finite_is_named_in_every_table_and_stops_none(make_comparison, make_line, nothing):
+    comparison = make_comparison(single=[(nothing, nothing)], esgd=[(0.5, 0.4), (nothing, nothing)])
+    for entries in comparison["arms"].values():
+        for entry in entries:
+            entry["seconds"] = nothing
+    rows = {row[0]: row[1:] for row in table_1(comparison).rows}
+    assert rows["single baseline"][0] == rows["single baseline"][2] == "diverged"
+    assert rows["ESGD"][0] == "0.5000 (1 of 2 diverged)"
+    assert all(row[-1] == "–" for row in ledger_table(comparison).rows)
+    assert leaders([make_line(1, [None], best=nothing)]).rows[0][-1] == "diverged"

@@ -88,3 +88,69 @@ def test_a_run_without_a_finished_generation_asks_for_patience(tmp_path):
     (tmp_path / "history.jsonl").write_text('{"k": 1')
     with pytest.raises(RunError, match="no whole line yet.*Try again"):
         write_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ([1], "it is a list, not an object"),
+        (5, "it is a int, not an object"),
+        ({"k": 1}, "it has no 'best'"),
+        ({"k": "one"}, "'k' is 'one'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a_line_that_is_no_record_is_named_with_what_to_do(run, line, says, where):
+    whole = (run / "history.jsonl").read_text()
+    bad = json.dumps(line) + "\n"
+    (run / "history.jsonl").write_text(bad + whole if where == "first" else whole + bad)
+    number = 1 if where == "first" else 1 + whole.count("\n")
+    with pytest.raises(
+        RunError, match=f"line {number} of .*history.jsonl' is no record of a generation: {says}.*Restore"
+    ):
+        write_run(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"best": "low"},
+        {"fitness": None},
+        {"fitness": ["low"]},
+        {"leader": {}},
+        {"leader": [1]},
+        {"leader": {"optimizer": "sgd", "schedule": 5}},
+        {"ledger": None},
+        {"ledger": {"sgd_forward": None}},
+        {"seconds": {"sgd": "long"}},
+        {"notes": [5]},
+        {"test": [1]},
+        {"checked": None},
+        {"guarantee": None},
+    ],
+    ids=str,
+)
+def test_a_field_that_cannot_be_reported_is_named(run, change):
+    line = json.loads((run / "history.jsonl").read_text().partition("\n")[0])
+    (run / "history.jsonl").write_text(json.dumps({**line, **change}) + "\n")
+    with pytest.raises(RunError, match=f"line 1 of .* is no record of a generation: '{next(iter(change))}' is "):
+        write_run(run)
+
+
+@pytest.mark.parametrize("text", ["[1]", "5", "{oops", '{"versions": 5}', '{"recipe": [1]}'])
+def test_a_damaged_manifest_is_named_with_what_to_do(run, text):
+    (run / "manifest.json").write_text(text)
+    with pytest.raises(RunError, match="manifest.json' is no manifest: .*Restore the file from a copy, or remove it"):
+        write_run(run)
+
+
+@pytest.mark.parametrize("nothing", ["null", "NaN", "Infinity"])
+def test_a_run_that_measured_nothing_finite_has_a_page_too(run, make_line, nothing):
+    line = make_line(1, [None, None], elite_mean=None, test={"loss": None, "error": 0.5}, offspring_among_elites=None)
+    (run / "history.jsonl").write_text(
+        json.dumps(line).replace("null", nothing).replace(f'"leader": {nothing}', '"leader": null') + "\n"
+    )
+    text = write_run(run).read_text(encoding="utf-8")
+    assert "No individual had a finite fitness in 1 generation." in text
+    assert "diverged" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log, nan
 from typing import Any
 
 import pytest
@@ -89,11 +89,32 @@ def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() ->
     assert any(inherited), "nobody had anything to inherit"
 
 
-@pytest.mark.parametrize(("probability", "jitter"), [(-0.1, 0), (1.1, 0), (0.5, -1)])
-def test_what_cannot_be_is_refused(probability: float, jitter: float) -> None:
-    with pytest.raises(RecipeError, match=f"probability={probability}, jitter={jitter}: .*Use probability=0") as caught:
-        Inherited(species=POOL, probability=probability, jitter=jitter)
-    assert "fresh draw every generation" in str(caught.value)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"probability": -0.1}, r"probability=-0.1 is not in \[0, 1\].*Use 0 for the paper's rule, a fresh draw every"),
+        ({"probability": 1.1}, r"probability=1.1 is not in \[0, 1\]"),
+        ({"probability": nan}, r"probability=nan is not in \[0, 1\]"),
+        ({"probability": "x"}, "probability='x' is not a number"),
+        ({"jitter": -1}, "jitter=-1 is below 0.*Use 0 to keep it"),
+        ({"jitter": inf}, "jitter=inf is not a finite number"),
+        ({"clip": (0.2, 0.1)}, r"low=0.2 exceeds high=0.1. clip=\(0.2, 0.1\)"),
+        ({"clip": (-1, 1)}, "low=-1 is below 0"),
+        ({"clip": (0.1,)}, r"clip=\(0.1,\) is not a range.*Use None for no limit"),
+        ({"clip": 0.1}, "clip=0.1 is not a list"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        Inherited(species=POOL, **given)
+
+
+def test_a_clip_may_be_open_above() -> None:
+    rates = [
+        Inherited(species=POOL, probability=1.0, clip=(0.02, inf))(ask(1, j, inherited=KNOWN)).hyper["lr"] / 0.5
+        for j in range(50)
+    ]
+    assert min(rates) == 0.02 < max(rates)
 
 
 def test_jitter_is_in_units_of_the_logarithm() -> None:

@@ -64,7 +64,10 @@ def test_once_anneals_by_the_number_of_generations_as_its_pool_does() -> None:
     [
         (lambda: Mixture(species=()), "nothing to choose from"),
         (lambda: Mixture(species=POOLS, weights=(1,)), r"weights=\[1\] do not fit 2 values"),
-        (lambda: Mixture(species=POOLS, weights=(1, -1)), r"weights=\[1, -1\] do not fit"),
+        (lambda: Mixture(species=POOLS, weights=(1, -1)), r"weights\[1\]=-1 is below 0"),
+        (lambda: Mixture(species=POOLS[0]), "is not a list. They compete in one population"),
+        (lambda: Fixed(policy=POLICY, gamma=5), r"gamma=5 is not in \(0, 1\].*Use 1 for no annealing"),
+        (lambda: Fixed(policy=POLICY, gamma="x"), "gamma='x' is not a number"),
     ],
 )
 def test_a_mixture_that_cannot_be_drawn_from_is_refused(make: Any, says: str) -> None:

@@ -6,6 +6,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,15 +96,21 @@ def test_without_gamma_the_range_ends_at_five_percent(k: int, generations: int) 
 
 
 @every_pool
-@pytest.mark.parametrize("lr", [-0.1, nan, inf, (-1, 1), "0.1", None, Integers(1, 2), Choice((0.1, 0.2))], ids=str)
+@pytest.mark.parametrize(
+    "lr", [-0.1, nan, inf, (-1, 1), "0.1", None, True, Integers(1, 2), Choice((0.1, 0.2))], ids=str
+)
 def test_what_is_not_a_learning_rate_is_refused(pool: Any, lr: Any) -> None:
-    with pytest.raises(RecipeError, match=r"is not a learning rate. Give a finite number ≥ 0, a range \(low, high\)"):
+    with pytest.raises(
+        RecipeError, match=r"a learning rate from a range. Give a finite number ≥ 0, a range \(low, high\)"
+    ):
         pool(lr=lr)
 
 
 @every_pool
 def test_a_range_of_three_numbers_is_refused_in_our_own_words(pool: Any) -> None:
-    with pytest.raises(RecipeError, match=r"lr=\(0.1, 0.2, 0.3\) is not a learning rate"):
+    with pytest.raises(
+        RecipeError, match=r"lr=\(0.1, 0.2, 0.3\) is not a number. Algorithm 1 draws a learning rate from a range"
+    ):
         pool(lr=(0.1, 0.2, 0.3))
 
 
@@ -118,10 +125,67 @@ def test_an_annealing_that_is_not_one_is_refused(pool: Any, gamma: float) -> Non
 @pytest.mark.parametrize("name", ["momentum_probability", "nesterov_probability"])
 @pytest.mark.parametrize("value", [-0.1, 1.1, nan])
 def test_what_is_not_a_probability_is_refused(name: str, value: float) -> None:
-    with pytest.raises(RecipeError, match=f"{name}={value} is not a probability. Give a number from 0 to 1"):
+    says = rf"{name}={value} is not in \[0, 1\]. It is a probability.*Give a number from 0 to 1"
+    with pytest.raises(RecipeError, match=says):
         Sgd(lr=0.1, **{name: value})
 
 
 def test_an_unknown_optimizer_is_refused_at_once_and_gets_a_suggestion() -> None:
     with pytest.raises(RecipeError, match="optimizer='adamv' is not in torch.optim. Did you mean 'adam"):
         Optimizer(name="adamv", lr=0.1)
+
+
+@every_pool
+def test_an_annealing_or_a_table_of_another_type_is_refused(pool: Any) -> None:
+    with pytest.raises(RecipeError, match="gamma='x' is not a number. The learning-rate range of generation k"):
+        pool(lr=0.1, gamma="x")
+    with pytest.raises(RecipeError, match="hyper=5 is not a mapping"):
+        pool(lr=0.1, hyper=5)
+    with pytest.raises(RecipeError, match="settings=5 is not a mapping"):
+        pool(lr=0.1, settings=5)
+
+
+@pytest.mark.parametrize("momentum", [-0.5, nan, "x"])
+def test_what_is_not_a_momentum_is_refused(momentum: Any) -> None:
+    with pytest.raises(RecipeError, match=f"momentum={momentum!r} is.*Give a number ≥ 0, or a distribution"):
+        Sgd(lr=0.1, momentum=momentum)
+
+
+@every_pool
+def test_a_learning_rate_has_one_place(pool: Any) -> None:
+    with pytest.raises(RecipeError, match="hyper has lr=5, .*contradict each other. Use lr of the pool instead"):
+        pool(lr=0.1, hyper={"lr": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("momentum", "momentum_probability"), ("nesterov", "nesterov_probability")]
+)
+def test_what_the_sgd_pool_draws_by_its_own_rule_has_one_place(name: str, field: str) -> None:
+    with pytest.raises(RecipeError, match=f"hyper has {name}=1, .*Use .*{field} of the pool"):
+        Sgd(lr=0.1, hyper={name: 1})
+    assert Optimizer(name="sgd", lr=0.1, hyper={"momentum": 0.9})(ask()).hyper["momentum"] == 0.9
+
+
+@every_pool
+def test_a_misspelt_keyword_is_refused_at_once_and_gets_a_suggestion(pool: Any) -> None:
+    with pytest.raises(RecipeError, match="takes no 'weight_decy'.*Did you mean 'weight_decay'"):
+        pool(lr=0.1, hyper={"weight_decy": 0.1})
+    with pytest.raises(RecipeError, match="takes no 'params'"):
+        pool(lr=0.1, hyper={"params": []})
+
+
+class Anything(torch.optim.SGD):
+    """An optimizer that hands its keywords on."""
+
+    def __init__(self, params: Any, **keywords: Any) -> None:
+        super().__init__(params, **keywords)
+
+
+def test_an_optimizer_that_takes_any_keyword_is_believed() -> None:
+    pool = Optimizer(name=f"{Anything.__module__}:Anything", lr=0.1, hyper={"dampening": 0.5})
+    assert pool(ask()).hyper["dampening"] == 0.5
+
+
+def test_an_optimizer_goes_by_its_name() -> None:
+    with pytest.raises(RecipeError, match="is not a name.*Use a class of torch.optim in lower case"):
+        Optimizer(name=torch.optim.AdamW, lr=0.1)
