@@ -18,7 +18,7 @@ from esgd.progress import Reporter, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
-from esgd.run import NoFolder, RunFolder, open_folder
+from esgd.run import open_folder
 from esgd.run.manifest import describe
 from esgd.spelling import decode, encode
 
@@ -82,8 +82,14 @@ def fit(
     by: a built-in, a TOML file or "package.module:task".
     """
     recipe = recipe or Recipe()
+    rules = prepare(task, recipe, seed)
+    chosen = choose(engine, rules.genome.size)
     with open_folder(run) as folder:
-        chosen, state, damaged = _take_up(task, recipe, seed, engine, folder, origin)
+        manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
+        if engine == "auto":
+            chosen = decode(manifest["engine"])  # a run goes on with what it began with
+        state, damaged = folder.latest(rules.genome)
+        del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
         with reporter(shown=progress, generations=recipe.stage_count, done=done) as reports:
             for problem in damaged:
@@ -102,17 +108,6 @@ def fit(
                 _write_report(folder.path, reports)
     assert state is not None, "a recipe has at least one generation"
     return Result(state, list(state.history), folder.path)
-
-
-def _take_up(
-    task: Task, recipe: Recipe, seed: int, engine: str | Engine, folder: RunFolder | NoFolder, origin: str
-) -> tuple[Engine, State | None, list[str]]:
-    """The engine and state to go on with, and what was found damaged. The network built for it is let go again."""
-    rules = prepare(task, recipe, seed)
-    chosen = choose(engine, rules.genome.size)
-    manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
-    state, damaged = folder.latest(rules.genome)
-    return (decode(manifest["engine"]) if engine == "auto" else chosen), state, damaged
 
 
 def _farewell(state: State | None, path: Path | None, origin: str) -> str:

@@ -183,6 +183,7 @@ class DropsTheBest:
     """A survival of somebody's own, with a bug."""
 
     wants_ends: bool = False
+    ranks_everyone: bool = True
 
     def __call__(
         self, fitness: Tensor, roles: Sequence[Role], *, size: int, elites: int, generator: torch.Generator

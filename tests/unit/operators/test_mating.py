@@ -163,7 +163,7 @@ def test_a_smoothing_that_underflows_still_prefers_the_fitter() -> None:
 
 
 def test_the_wheel_in_logarithms_draws_as_the_plain_wheel_does() -> None:
-    """A fourth individual so bad that its weight underflows to 0, and all four are wanted: the first drawn is the same."""
+    """All four are wanted, and the weight of the fourth underflows to 0: the first one drawn follows the weights."""
     wheel, fitness = Softmax(temperature=1e-3), f64(1.0, 1.0005, 1.001, 4.0)
     plain = wheel.weights(fitness)
     assert plain[3] == 0

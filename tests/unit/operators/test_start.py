@@ -155,7 +155,7 @@ def test_one_path_is_no_list_of_networks() -> None:
 
 def on_a_base(value: float) -> nn.Module:
     """A trainable head on a frozen base, whose last bias is NaN as padding may be."""
-    module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    module = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
     nn.init.constant_(module[0].weight, value)
     nn.init.constant_(module[0].bias, 0.0)
     module[0].requires_grad_(False)
