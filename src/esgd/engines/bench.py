@@ -24,6 +24,11 @@ Begun = Mapping[int, tuple[float, int]]
 """Parts that have been looked at: number → summed loss and samples."""
 
 
+def samples_in(parts: Begun) -> int:
+    """How many samples those parts have."""
+    return sum(samples for _, samples in parts.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """A fitness, or the news that it exceeds the cut-off, with the parts seen until then.
@@ -130,7 +135,7 @@ class Bench:
         task, calibrated = self.rules.task, self.calibrate()
         self.module.eval()
         parts, total = dict(begun), self._samples
-        partial, seen = sum(loss for loss, _ in parts.values()), sum(n for _, n in parts.values())
+        partial, seen = sum(loss for loss, _ in parts.values()), samples_in(parts)
         before = seen
         may_stop = task.nonnegative and total is not None and cutoff < inf
         for part, batch in task.parts(self._hardest if may_stop else None):

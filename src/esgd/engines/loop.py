@@ -12,7 +12,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from esgd.engines.bench import Bench
+from esgd.engines.bench import Bench, samples_in
 from esgd.engines.walk import Mark, SingleWalk, packed
 from esgd.errors import RecipeError
 from esgd.genome import Row
@@ -179,5 +179,5 @@ class LoopWorkshop:
             begun = scores.begun.get(number, {})
             score = self.bench.score(begun=begun)
             self.work.fitness_evolution += score.samples
-            self.work.fitness_saved -= score.samples if begun else 0  # it was needed after all
+            self.work.fitness_saved -= samples_in(score.parts) - samples_in(begun) if begun else 0  # needed after all
             return row, score.fitness, self.bench.buffers()
