@@ -139,14 +139,7 @@ def test_it_saves_samples_where_offspring_are_bad() -> None:
     assert spent[0] < 0.8 * spent[1]
 
 
-@pytest.mark.parametrize(
-    "make_model",
-    [
-        mlp,
-        batchnorm_mlp,
-        ),
-    ],
-)
+@pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp])
 def test_what_is_spent_and_what_is_saved_add_up_to_the_whole(make_model: Any) -> None:
     """Also for survivors whose evaluation was aborted and then finished: nothing is counted twice."""
     recipe = {
