@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any
@@ -38,6 +38,7 @@ from esgd.protocols import (
     Survival,
 )
 from esgd.randomness import Seeds
+from esgd.soundness import check_immigrants, check_recipe
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.spelling import decode, encode
 
@@ -127,9 +128,9 @@ class Recipe:
         if isinstance(self.mates, Mapping):  # TOML has no keys that are numbers
             weights = {int(rho) if str(rho).isdigit() else rho: weight for rho, weight in self.mates.items()}
             object.__setattr__(self, "mates", weights)
-        _check_immigrants(self.immigrants)
+        check_immigrants(self.immigrants)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
-        _check(self)
+        check_recipe(self)
 
     @property
     def elite_count(self) -> int:
@@ -215,20 +216,17 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain tables for TOML and JSON, resolved: every input of Algorithm 1, also those left at their default."""
-        table = {each.name: encode(getattr(self, each.name)) for each in fields(self)}
-        return {name: value for name, value in table.items() if value is not None} | {"offspring": self.offspring_count}
+        return self._spelt(encode)
 
     def described(self) -> dict[str, Any]:
         """As `to_dict`, but a strategy without an importable name, a lambda say, is only named: for manifests."""
-        table: dict[str, Any] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            try:
-                table[each.name] = encode(value)
-            except RecipeError:
-                table[each.name] = f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"
-        resolved = {"offspring": self.offspring_count}
-        return {name: value for name, value in table.items() if value is not None} | resolved
+        return self._spelt(_encode_or_name)
+
+    def _spelt(self, spell: Callable[[Any], Any]) -> dict[str, Any]:
+        table = {each.name: spell(getattr(self, each.name)) for each in fields(self)} | {
+            "offspring": self.offspring_count
+        }
+        return {name: value for name, value in table.items() if value is not None}
 
     @staticmethod
     def from_dict(table: Mapping[str, Any]) -> Recipe:
@@ -240,83 +238,8 @@ class Recipe:
         return Recipe(**{name: decode(value) for name, value in table.items()})
 
 
-def _check(recipe: Recipe) -> None:
-    """Refuse what Algorithm 1 cannot run with: the value, the reason, what to use instead."""
-    for name, least, meaning in (
-        ("population", 1, "μ networks are trained"),
-        ("generations", 1, "the SGD and evolution steps alternate K times"),
-        ("sgd_epochs", 0, "an SGD step has K_s epochs"),
-        ("evolution_steps", 0, "a generation has K_v evolution steps; 0 is the ablation"),
-    ):
-        _check_count(name, getattr(recipe, name), least, meaning)
-    if recipe.offspring is not None:
-        _check_count("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
-    if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring_count == 0):
-        raise RecipeError(
-            "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "
-            "both. Use sgd_epochs ≥ 1, or evolution_steps ≥ 1 and offspring ≥ 1."
-        )
-    _check_strategies(recipe)
-    _check_elites(recipe)
-    _check_mates(recipe)
-
-
-def _check_mates(recipe: Recipe) -> None:
-    mates, mu = recipe.mates, recipe.population
-    if isinstance(mates, int | Set | Mapping) and not isinstance(mates, bool):
-        weights = recipe.mate_weights
-        counts = all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in weights)
-        if counts and all(weight >= 0 for weight in weights.values()) and sum(weights.values()) > 0:
-            return
-    raise RecipeError(
-        f"mates={set(mates) if isinstance(mates, Set) else mates} does not fit population={mu}. An offspring has ρ "
-        f"distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
-    )
-
-
-def _check_immigrants(immigrants: object) -> None:
-    if not isinstance(immigrants, tuple | list):
-        raise RecipeError(
-            f"immigrants is a {type(immigrants).__name__}. Each is a network that competes in every generation: give "
-            f"a list of safetensors paths, modules or state dicts, [] for none."
-        )
-
-
-def _check_strategies(recipe: Recipe) -> None:
-    kinds = {"backoff": BackOff, "mating": Mating, "mutation": Mutation, "survival": Survival, "buffers": BufferRule}
-    for name, protocol in (kinds | {"baggage": Baggage, "start": Start}).items():
-        value = getattr(recipe, name)
-        if not isinstance(value, protocol) or isinstance(value, type):
-            raise RecipeError(
-                f"{name}={value!r} has not the shape of a {protocol.__name__}. Pass a value such as "
-                f"{getattr(Recipe, name)!r}; see esgd.operators, and esgd.protocols for one of your own."
-            )
-    for name in ("species", "recombination"):
-        if not callable(getattr(recipe, name)):
-            raise RecipeError(
-                f"{name}={getattr(recipe, name)!r} cannot be called. Pass a function or one of esgd's own."
-            )
-    if recipe.fine_tuning is not None and not isinstance(recipe.fine_tuning, FineTuning):
-        raise RecipeError(f"fine_tuning={recipe.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
-
-
-def _check_count(name: str, value: object, least: int, meaning: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise RecipeError(f"{name}={value!r} is not a whole number ≥ {least}. In Algorithm 1 {meaning}.")
-
-
-def _check_elites(recipe: Recipe) -> None:
-    m, mu = recipe.elites, recipe.population
-    advice = "Use elites=0.6 for the paper's 60%."
-    if isinstance(m, bool) or not isinstance(m, int | float):
-        raise RecipeError(f"elites={m!r} is neither a count nor a fraction of the population. {advice}")
-    if isinstance(m, int) and m > mu:
-        raise RecipeError(
-            f"elites={m} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ population. "
-            f"{advice}"
-        )
-    if (isinstance(m, int) and m < 1) or (isinstance(m, float) and not 0 < m <= 1):
-        raise RecipeError(
-            f"elites={m} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ μ: a "
-            f"count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
-        )
+def _encode_or_name(value: Any) -> Any:
+    try:
+        return encode(value)
+    except RecipeError:
+        return f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"

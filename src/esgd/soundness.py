@@ -1,0 +1,95 @@
+"""What Algorithm 1 cannot run with: each input is refused with its value, the reason, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING
+
+from esgd.errors import RecipeError
+from esgd.operators.start import Start
+from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Survival
+
+if TYPE_CHECKING:
+    from esgd.recipe import Recipe
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Numbers, strategies, and how they fit together."""
+    for name, least, meaning in (
+        ("population", 1, "μ networks are trained"),
+        ("generations", 1, "the SGD and evolution steps alternate K times"),
+        ("sgd_epochs", 0, "an SGD step has K_s epochs"),
+        ("evolution_steps", 0, "a generation has K_v evolution steps; 0 is the ablation"),
+    ):
+        _check_count(name, getattr(recipe, name), least, meaning)
+    if recipe.offspring is not None:
+        _check_count("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
+    if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring_count == 0):
+        raise RecipeError(
+            "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "
+            "both. Use sgd_epochs ≥ 1, or evolution_steps ≥ 1 and offspring ≥ 1."
+        )
+    _check_strategies(recipe)
+    _check_elites(recipe)
+    _check_mates(recipe)
+
+
+def _check_mates(recipe: Recipe) -> None:
+    mates, mu = recipe.mates, recipe.population
+    if isinstance(mates, int | Set | Mapping) and not isinstance(mates, bool):
+        weights = recipe.mate_weights
+        counts = all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in weights)
+        if counts and all(weight >= 0 for weight in weights.values()) and sum(weights.values()) > 0:
+            return
+    raise RecipeError(
+        f"mates={set(mates) if isinstance(mates, Set) else mates} does not fit population={mu}. An offspring has ρ "
+        f"distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
+    )
+
+
+def check_immigrants(immigrants: object) -> None:
+    if not isinstance(immigrants, tuple | list):
+        raise RecipeError(
+            f"immigrants is a {type(immigrants).__name__}. Each is a network that competes in every generation: give "
+            f"a list of safetensors paths, modules or state dicts, [] for none."
+        )
+
+
+def _check_strategies(recipe: Recipe) -> None:
+    kinds = {"backoff": BackOff, "mating": Mating, "mutation": Mutation, "survival": Survival, "buffers": BufferRule}
+    for name, protocol in (kinds | {"baggage": Baggage, "start": Start}).items():
+        value = getattr(recipe, name)
+        if not isinstance(value, protocol) or isinstance(value, type):
+            raise RecipeError(
+                f"{name}={value!r} has not the shape of a {protocol.__name__}. Pass a value such as "
+                f"{getattr(type(recipe), name)!r}; see esgd.operators, and esgd.protocols for one of your own."
+            )
+    for name in ("species", "recombination"):
+        if not callable(getattr(recipe, name)):
+            raise RecipeError(
+                f"{name}={getattr(recipe, name)!r} cannot be called. Pass a function or one of esgd's own."
+            )
+    if recipe.fine_tuning is not None and isinstance(recipe.fine_tuning, Mapping | float | int | str):
+        raise RecipeError(f"fine_tuning={recipe.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
+
+
+def _check_count(name: str, value: object, least: int, meaning: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise RecipeError(f"{name}={value!r} is not a whole number ≥ {least}. In Algorithm 1 {meaning}.")
+
+
+def _check_elites(recipe: Recipe) -> None:
+    m, mu = recipe.elites, recipe.population
+    advice = "Use elites=0.6 for the paper's 60%."
+    if isinstance(m, bool) or not isinstance(m, int | float):
+        raise RecipeError(f"elites={m!r} is neither a count nor a fraction of the population. {advice}")
+    if isinstance(m, int) and m > mu:
+        raise RecipeError(
+            f"elites={m} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ population. "
+            f"{advice}"
+        )
+    if (isinstance(m, int) and m < 1) or (isinstance(m, float) and not 0 < m <= 1):
+        raise RecipeError(
+            f"elites={m} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ μ: a "
+            f"count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
+        )
