@@ -28,11 +28,23 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 import esgd
+import esgd.studies
 
 x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
 y = (x[:, 0] > 0).long()
 task = esgd.Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
 number = 7
+broken = lambda seed: 1 / 0
+nothing = lambda seed: None
+narrow = esgd.Supervised(lambda: nn.Linear(3, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
+study = esgd.studies.Study(
+    name="../[b]mine",
+    about="…",
+    task=lambda seed: task,
+    recipe=esgd.Recipe(
+        population=3, generations=1, species=lambda draw: esgd.Policy(optimizer="sgd", hyper={"lr": 0.1})
+    ),
+)
 
 
 def slow_task(seed):
@@ -55,6 +67,7 @@ def esgd(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(TASK)
+    (tmp_path / "unfit.py").write_text("task = undefined")
     return tmp_path
 
 
@@ -161,6 +174,10 @@ def test_a_toml_file_describes_a_study(home: Path) -> None:
         (["run", "mine:tsak"], 2, ["'mine:tsak' cannot be imported", "tsak"]),
         (["run", "nobody:task"], 2, ["'nobody:task' cannot be imported", "PYTHONPATH"]),
         (["run", "mine:number"], 2, ["'mine:number' is a int", "esgd.Supervised"]),
+        (["run", "mine:broken"], 2, ["mine:broken(seed=0) raised ZeroDivisionError", "--debug"]),
+        (["run", "mine:nothing"], 2, ["mine:nothing(seed=0) returned None"]),
+        (["run", "unfit:task"], 2, ["importing 'unfit:task' raised NameError"]),
+        (["run", "digits", "--set", "mutation=rank"], 2, ["not the shape of a Mutation"]),
         (["run", "digits", "--set", "popluation=3"], 2, ["'popluation'", "Did you mean 'population'"]),
         (["run", "digits", "--set", "population"], 2, ["no value", "NAME=VALUE"]),
         (["run", "digits", "--set", "population=0"], 2, ["population=0", "whole number ≥ 1"]),
@@ -193,6 +210,8 @@ def test_bad_input_is_named_without_a_traceback(home: Path, arguments: list[str]
         ("task = 'digits'\nreciep = 1\n", ["unknown key 'reciep'", "Did you mean 'recipe'"]),
         ("[recipe]\npopulation = 3\n", ["does not say what to train"]),
         ("task = \n", ["cannot be read as TOML"]),
+        ("task = 'bad.toml'\n", ["does not say what to train"]),
+        ("task = 'digits'\nrecipe = 5\n", ["recipe=5", "is not a table"]),
         ("task = 'digits'\n[recipe.mating]\nkind = 'roulete'\n", ["'roulete'", "Did you mean 'roulette'"]),
     ],
 )
@@ -203,6 +222,29 @@ def test_a_bad_toml_file_is_explained(home: Path, text: str, words: list[str]) -
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_a_table_without_a_kind_changes_the_strategy_that_is_there(home: Path) -> None:
+    text = "task = 'digits'\n[recipe]\nbackoff = 'never'\n[recipe.mutation]\nsigma = 0.02\n[recipe.start]\nepochs = 1\n"
+    (home / "natural.toml").write_text(text)
+    recipe = json.loads(esgd("explain", "natural.toml", "--json", cwd=home).stdout)["recipe"]
+    assert recipe["mutation"] == {"kind": "gaussian", "sigma": 0.02}
+    assert recipe["backoff"] == {"kind": "never"}
+    assert recipe["start"]["kind"] == "perturbed"
+    assert recipe["start"]["sigma"] == 0.01
+
+
+def test_a_network_that_does_not_fit_the_data_is_explained(home: Path) -> None:
+    done = esgd("run", "mine:narrow", cwd=home)
+    assert done.returncode == 2
+    assert "a freshly built network cannot be scored" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_study_made_in_python_runs_as_it_is_in_a_folder_with_a_plain_name(home: Path) -> None:
+    done = esgd("run", "mine:study", "--json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run"] == "runs/b-mine-0"
 
 
 def test_debug_shows_the_traceback(home: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd.errors import RunError
+from esgd.errors import FitnessError, RecipeError, RunError
 from esgd.recipe import Recipe
 from esgd.run import read_history
 
@@ -230,3 +231,68 @@ def test_a_strategy_without_a_name_can_be_saved_and_resumed_from_python(tmp_path
     again = fit(tmp_path / "run", recipe=recipe)
     assert torch.equal(again.population.rows, whole.population.rows)
     assert "not importable" in json.loads((tmp_path / "run" / "manifest.json").read_text())["recipe"]["species"]
+
+
+def corrupt_first_byte(path: Path) -> None:
+    path.write_bytes(b"#" + path.read_bytes()[1:])
+
+
+def alter_first_line(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(lines[0]), "best": 0.001}), *lines[1:]]) + "\n")
+
+
+@pytest.mark.parametrize("damage", [corrupt_first_byte, alter_first_line], ids=["a byte", "a number"])
+def test_a_damaged_history_is_named_kept_aside_and_mended_from_the_checkpoint(
+    folder: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    whole = read_history(folder / "history.jsonl")
+    damage(folder / "history.jsonl")
+    spoilt = (folder / "history.jsonl").read_bytes()
+    again = fit(folder, progress=True)
+    assert "history.jsonl is not what the checkpoints say" in capsys.readouterr().err
+    assert (folder / "history.jsonl.damaged").read_bytes() == spoilt
+    assert [line["best"] for line in again.history] == [line["best"] for line in whole]
+    assert read_history(folder / "history.jsonl") == again.history
+
+
+def test_a_folder_in_which_nothing_was_saved_may_be_taken_by_another_recipe(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no file 'nofile'"):
+        fit(tmp_path / "run", recipe=replace(RECIPE, immigrants=("nofile",)))
+    assert len(fit(tmp_path / "run").history) == 3
+
+
+def test_a_run_does_not_go_on_with_another_loss(tmp_path: Path) -> None:
+    fit(tmp_path / "run")
+    rewind(tmp_path / "run", 2)
+    other = esgd.Supervised(task().model, F.multi_margin_loss, train=(X, Y), fitness=(X, Y), batch_size=16)
+    with pytest.raises(RunError, match="data.loss: 'cross_entropy' in the folder, 'multi_margin_loss' now"):
+        fit(tmp_path / "run", task=other)
+
+
+def test_a_run_does_not_go_on_when_the_same_name_computes_something_else(tmp_path: Path) -> None:
+    scale = [1.0]
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return scale[0] * F.cross_entropy(output, target)
+
+    changing = esgd.Supervised(task().model, loss, train=(X, Y), fitness=(X, Y), batch_size=16)
+    fit(tmp_path / "run", task=changing)
+    rewind(tmp_path / "run", 2)
+    scale[0] = 2.0
+    with pytest.raises(FitnessError, match="the loss, the fitness data or the network's code has changed"):
+        fit(tmp_path / "run", task=changing)
+
+
+def test_a_report_that_cannot_be_written_does_not_cost_the_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run [red] [/x]"
+    fit(folder)
+    (folder / "report.html").unlink()
+    (folder / "report.html").mkdir()
+    result = fit(folder, progress=True)
+    assert len(result.history) == 3
+    said = capsys.readouterr().err
+    assert "No report" in said
+    assert "[red] [/x]" in said
