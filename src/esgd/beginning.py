@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from esgd.errors import EsgdError, RecipeError, TaskError
 from esgd.generation import State
@@ -17,11 +18,11 @@ from esgd.recipe import Recipe
 
 def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | None = None) -> Rules:
     """What every worker must know. The frozen parameters come from the start, or else from a fixed address."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise RecipeError(
             f"seed={seed!r} is not a whole number. All randomness of a run is derived from it. Use seed=0."
         )
-    seeds = Seeds(seed)
+    seeds = Seeds(int(seed))  # NumPy's integers are written differently
     genome = Genome.of(build(task.model, seeds.at("init", 0)))
     if isinstance(start, Population | State):
         begun = start.population.genome if isinstance(start, State) else start.genome

@@ -107,7 +107,8 @@ class Chronicle:
             **self.sgd,
         )
         line = generation.record()
-        notes = examine(line, old.history, recipe, self.task.steps({}))
+        steps, comparable = self.task.steps({}), self.task.nonnegative
+        notes = examine(line, old.history, recipe, steps, comparable=comparable)
         said = any(note["kind"] == "noisy" for line in old.history for note in line["notes"])
         if self.waiver and not said and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)

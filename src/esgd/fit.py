@@ -83,6 +83,7 @@ def fit(
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
+    seed = rules.seeds.root
     chosen = choose(engine, rules.genome.size)
     with open_folder(run) as folder:
         manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))

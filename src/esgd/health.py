@@ -17,15 +17,25 @@ SHORT_GENERATION = (
 HOT_START = 0.5  # share of generation 1's updates that back off
 FROZEN = 0.9  # share of a later generation's updates that back off
 FLAT = 1e-4  # spread of the elites' fitness relative to the best
+GAP = 0.25  # by how much the test loss exceeds the fitness, relative to it
 DRIFT = 0.02  # relative rise of the test loss while the fitness falls
 
 
 def examine(
-    line: Mapping[str, Any], history: Sequence[Mapping[str, Any]], recipe: Recipe, steps: int | None
+    line: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    recipe: Recipe,
+    steps: int | None,
+    *,
+    comparable: bool = False,
 ) -> tuple[Note, ...]:
-    """The notes that generation `line` deserves; each kind is said once in a run, when it first applies."""
+    """The notes that generation `line` deserves; each kind is said once in a run, when it first applies.
+
+    `steps` are those of an epoch; `comparable` says that the fitness is the same loss as the test split's.
+    """
     said = {note["kind"] for earlier in history for note in earlier["notes"]}
-    return tuple(note for note in _notes(line, history, recipe, steps) if note.kind not in said)
+    found = [*_notes(line, history, recipe, steps), *(_gap(line) if comparable else ())]
+    return tuple(note for note in found if note.kind not in said)
 
 
 def _notes(
@@ -77,6 +87,17 @@ def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
             f"From generation {line['k']} on everybody descends from one initial network through its fittest mates; "
             f"the diversity of the random start is used up. Lower elites or let the rest come from parents "
             "(survival.rest) to keep more.",
+        )
+
+
+def _gap(line: Mapping[str, Any]) -> Iterator[Note]:
+    loss, fitness = line["test"].get("loss"), line["best"]
+    if loss is not None and fitness is not None and loss > fitness * (1 + GAP):
+        yield Note(
+            "gap",
+            f"In generation {line['k']} the fittest has a fitness of {fitness:.4g} but a loss of {loss:.4g} on the "
+            f"split that selection never sees: judge by the latter. If the fitness is the training loss that is "
+            f"over-fitting as usual; if it is a validation set, it is too small for so many looks at it.",
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from esgd.errors import RecipeError
 from esgd.genome import Buffers, Genome
 from esgd.policies import Policy
 
@@ -138,6 +139,8 @@ class Population:
 
     def elite_mean(self, m: int) -> float:
         """J_{m̄:μ}, the m-elitist average fitness (Definition 1, Eq. 9)."""
+        if not 1 <= m <= len(self):
+            raise RecipeError(f"m={m} does not fit a population of {len(self)}. Definition 1 has 1 ≤ m ≤ μ.")
         return float(self.fitness.sort().values[:m].mean())
 
     @property

@@ -147,11 +147,12 @@ class Naive:
     def score(self, module: nn.Module) -> float:
         norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d)]
         module.eval()
-        for layer in norms:  # statistics afresh: the plain mean over the first 1,024 training samples' batches
+        for layer in norms:  # statistics afresh: the mean over equal pieces of the first 1,024 training samples
             layer.reset_running_stats()
             layer.momentum = None
             layer.train()
-        for x, _ in pieces(self.train, 1024) if norms else []:
+        first = self.train[0][:1024]
+        for x in first.split(ceil(len(first) / ceil(len(first) / 256))) if norms else []:
             module(x)
         module.eval()
         total = 0.0
@@ -160,12 +161,8 @@ class Naive:
         return total / len(self.fitness[1]) if total / len(self.fitness[1]) < float("inf") else float("inf")
 
 
-def pieces(data: Data, samples: int | None = None) -> Iterator[Data]:
-    """The data in about eight fixed pieces of 64 to 1024, until `samples` have been seen."""
+def pieces(data: Data) -> Iterator[Data]:
+    """The data in about eight fixed pieces of 64 to 1024."""
     x, y = data
-    size, seen = min(1024, max(64, ceil(len(y) / 8))), 0
-    for part_x, part_y in zip(x.split(size), y.split(size), strict=True):
-        yield part_x, part_y
-        seen += len(part_y)
-        if samples is not None and seen >= samples:
-            return
+    size = min(1024, max(64, ceil(len(y) / 8)))
+    return zip(x.split(size), y.split(size), strict=True)

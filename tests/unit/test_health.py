@@ -105,3 +105,13 @@ def test_a_test_loss_that_falls_wavers_or_is_not_finite_is_no_over_fitting(loss:
 def test_a_note_is_said_once_in_a_run() -> None:
     said = line(k=2, notes=[{"kind": "frozen", "text": "…"}])
     assert kinds(line(backed_off=4), said) == []
+
+
+def test_a_gap_between_fitness_and_test_loss_is_named_where_the_two_are_one_loss() -> None:
+    wide = line(best=0.4, test={"loss": 0.6})
+    (note,) = examine(wide, [], RECIPE, ENOUGH, comparable=True)
+    assert note.kind == "gap"
+    assert "0.4" in note.text
+    assert "0.6" in note.text
+    assert examine(line(best=0.4, test={"loss": 0.45}), [], RECIPE, ENOUGH, comparable=True) == ()
+    assert examine(wide, [], RECIPE, ENOUGH, comparable=False) == ()

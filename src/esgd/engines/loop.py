@@ -89,7 +89,7 @@ class LoopWorkshop:
             if walk.moved or not rules.baggage.keeps:
                 baggage[j] = packed(policy, walk.optimizer.state_dict()) if rules.baggage.keeps else None
             if walk.end is not None and not walk.moved and walk.end.fitness < inf:
-                ends.append(self._end(population[j], policy, walk.end))
+                ends.append(self._end(population[j], policy, walk.end, step.k))
             self.work += walk.work
             self.tick("sgd", j + 1, n)
         trained = replace(
@@ -103,10 +103,12 @@ class LoopWorkshop:
         left = reduce(Population.join, ends, trained[[]])
         return Trained(population=trained, moved=moved, refused=refused, diverged=diverged, ends=left)
 
-    def _end(self, start: Population, policy: Policy, end: Mark) -> Population:
-        """Where an individual that backed off would have gone on from."""
+    def _end(self, start: Population, policy: Policy, end: Mark, k: int) -> Population:
+        """Where an individual that backed off would have gone on from: somebody else from here on."""
+        birth = start.births[0]
         return replace(
             start,
+            births=(replace(birth, id=f"{birth.id}@{k}", parents=(birth.id,)),),
             rows=end.row[None],
             buffers={name: value[None] for name, value in end.buffers.items()},
             fitness=torch.tensor([end.fitness], dtype=torch.float64),

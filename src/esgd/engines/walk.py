@@ -45,7 +45,7 @@ class SingleWalk:
         self.moved = self.diverged = False
         self.end: Mark | None = None
         self._score = float(start.fitness[0])
-        self._epoch = 0
+        self._epoch, self._placed = 0, False
         task = bench.rules.task
         bench.seat(row, {name: stacked[0] for name, stacked in start.buffers.items()})
         task.prepare(bench.module, policy.settings)
@@ -72,7 +72,7 @@ class SingleWalk:
             except (ArithmeticError, RuntimeError, ValueError):
                 if not self.bench.exploded():  # a network or loss that refuses NaN is one way of diverging
                     raise
-        self._epoch, self._score, self.moved = s + 1, nan, True
+        self._epoch, self._score, self.moved, self._placed = s + 1, nan, True, False
 
     def _updates(self, batches: Iterable[Batch], s: int) -> None:
         number = -1
@@ -116,7 +116,7 @@ class SingleWalk:
         self.work.fitness_saved += score.saved
         self._score = score.fitness
         self.diverged |= score.fitness == torch.inf
-        if self.step.keep_ends:
+        if self.step.keep_ends and not self._placed:
             self.end = self.mark()
         return self.fitness
 
@@ -132,7 +132,7 @@ class SingleWalk:
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         self.bench.rules.genome.write(rows[0], self.bench.buffers(), self.bench.module)
-        self._score, self.moved = nan, True
+        self._score, self.moved, self._placed = nan, True, True
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)

@@ -19,6 +19,7 @@ from esgd.randomness import Seeds
 from esgd.tasks.sources import Source, batches_of, source
 
 Loss = Callable[[Any, Any], Tensor]
+CALIBRATION_PIECE = 256  # samples
 
 NEVER_NEGATIVE = {
     *(F.cross_entropy, F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss),
@@ -150,8 +151,9 @@ class Supervised:
         return 1 if batch is None else len(_checked_form(batch)[-1])
 
     def calibration(self, samples: int) -> Iterator[Batch]:
-        seen = 0
-        for _, batch in self._calibration.parts(_part_size(self._calibration)):
+        wanted = min(samples, self._calibration.samples or samples)
+        pieces, seen = ceil(wanted / CALIBRATION_PIECE), 0  # of equal size, because their statistics weigh the same
+        for _, batch in self._calibration.parts(ceil(wanted / pieces)):
             yield batch
             seen += self.size(batch)
             if seen >= samples:

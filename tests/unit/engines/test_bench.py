@@ -112,11 +112,11 @@ def statistics_by_hand(network: nn.Module, batches: list[Tensor]) -> tuple[Tenso
     return torch.stack([h.mean(0) for h in hidden]).mean(0), torch.stack([h.var(0) for h in hidden]).mean(0)
 
 
-@pytest.mark.parametrize(("samples", "used"), [(64, 64), (100, 128), (10_000, 300)])
+@pytest.mark.parametrize(("samples", "used"), [(64, 64), (100, 100), (10_000, 300)])
 def test_statistics_are_the_mean_over_the_first_training_batches(samples: int, used: int) -> None:
     made, network = bench(batchnorm_mlp, esgd.Recipe(buffers=Reestimated(samples=samples))), batchnorm_mlp()
     assert seated(made, network).calibrate() == used
-    mean, variance = statistics_by_hand(network, list(TRAIN[0][:used].split(64)))
+    mean, variance = statistics_by_hand(network, list(TRAIN[0][:used].chunk(2 if used > 256 else 1)))
     torch.testing.assert_close(made.buffers()["1.running_mean"], mean)
     torch.testing.assert_close(made.buffers()["1.running_var"], variance)
 
@@ -140,7 +140,7 @@ def test_dropout_stays_off_and_momentum_comes_back_while_statistics_are_estimate
 
     made, network = bench(make), make()
     seated(made, network).calibrate()
-    mean, _ = statistics_by_hand(network[1:], list(TRAIN[0].split(64)))
+    mean, _ = statistics_by_hand(network[1:], list(TRAIN[0].chunk(2)))
     torch.testing.assert_close(made.buffers()["2.running_mean"], mean)
     assert made.module[2].momentum == 0.3
 

@@ -11,7 +11,7 @@ import pytest
 
 import esgd
 from esgd.errors import RecipeError
-from esgd.operators import PerGeneration
+from esgd.operators import Gaussian
 from esgd.schedules import Cosine
 from esgd.species import Adam, Inherited, Sgd
 from tests.small import ask, classify
@@ -72,13 +72,11 @@ def test_the_rate_is_clipped_before_it_is_annealed() -> None:
     assert len(set(rates)) > 2
 
 
-def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() -> None:
-    """In a run: whoever inherits goes on with the policy its population entry names."""
+def test_whoever_inherits_goes_on_with_the_policy_on_record() -> None:
     recipe = esgd.Recipe(
         population=6,
         generations=4,
         sgd_epochs=1,
-        backoff=PerGeneration(),
         species=Inherited(species=Adam(lr=(1e-3, 1e-2), gamma=1.0), probability=1.0, jitter=0.0),
     )
     generations = list(esgd.evolve(classify(), recipe, seed=0))
@@ -87,6 +85,20 @@ def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() ->
             assert known is None or policy == known
     inherited = [known for generation in generations[:-1] for known in generation.population.policies]
     assert any(inherited), "nobody had anything to inherit"
+
+
+def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() -> None:
+    recipe = esgd.Recipe(population=6, elites=3, generations=1, sgd_epochs=1, mutation=Gaussian(sigma=0.3))
+    (generation,) = esgd.evolve(classify(), recipe, seed=0)
+    accepted = {
+        id_: policy if moved else None
+        for (id_, _), policy, moved in zip(generation.before, generation.policies, generation.accepted, strict=True)
+    }
+    assert len(set(map(str, accepted.values()))) > 3, "too much alike to tell mates apart"
+    population = generation.population
+    assert {len(birth.parents) for birth in population.births} == {0, 2}, "parents and offspring are both there"
+    for birth, policy in zip(population.births, population.policies, strict=True):
+        assert policy == accepted[birth.parents[0] if birth.parents else birth.id]
 
 
 @pytest.mark.parametrize(
