@@ -243,7 +243,10 @@ def test_a_loss_that_refuses_nan_does_not_stop_the_run() -> None:
     data = (FITNESS[0], (FITNESS[1] > 0).float())
     task = Supervised(probabilities, F.binary_cross_entropy, train=data, fitness=data)
     species = Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": 1e38}))
-    assert run(task, replace(SMALL, species=species))[-1].diverged >= 1
+    generations = run(task, replace(SMALL, species=species))
+    assert [each.backed_off for each in generations] == [4] * len(generations), "everybody got worse"
+    # Not always all four: a saturated sigmoid gives a loss of up to 100, which torch clamps; that is worse, yet finite.
+    assert all(each.diverged >= 3 for each in generations)
 
 
 # Fitness
