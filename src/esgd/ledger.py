@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 
 
@@ -37,6 +37,17 @@ class Work:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
+
+    def within(self, seconds: float) -> Work:
+        """The same work, its seconds scaled down to what has passed if several worked at the same time."""
+        spent = self.seconds_sgd + self.seconds_fitness + self.seconds_evolution
+        share = min(1.0, seconds / spent) if spent else 1.0
+        return replace(
+            self,
+            seconds_sgd=self.seconds_sgd * share,
+            seconds_fitness=self.seconds_fitness * share,
+            seconds_evolution=self.seconds_evolution * share,
+        )
 
     @property
     def samples(self) -> dict[str, int]:

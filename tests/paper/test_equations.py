@@ -455,7 +455,7 @@ def test_a_random_start_initialises_every_individual_anew_and_a_perturbed_one_sh
     task = classify()
     recipe = esgd.Recipe(population=30, sgd_epochs=1)
     with workshop(task, recipe) as open_:
-        rules = open_.bench.rules
+        rules = open_.rules
         random = recipe.start(task, rules.genome, open_, 30, rules.seeds.at("init"))
         common = Perturbed(sigma=0.02)(task, rules.genome, open_, 30, rules.seeds.at("init"))
     assert len({tuple(row.tolist()) for row in random.rows}) == 30
@@ -481,7 +481,7 @@ def of_fitness(losses: list[float]) -> esgd.Population:
     """A population with this fitness."""
     n = len(losses)
     with workshop(classify(), esgd.Recipe()) as open_:
-        genome = open_.bench.rules.genome
+        genome = open_.rules.genome
     blank = esgd.Population.founders(genome, torch.zeros(n, genome.size), {})
     return esgd.Population(
         genome=genome,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from esgd.beginning import prepare
-from esgd.engines.bench import Bench
 from esgd.engines.choose import suited_loop
-from esgd.engines.loop import torch_threads
+from esgd.engines.computing import torch_threads
+from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Rules, Task
@@ -88,20 +88,20 @@ def _measurements(backoff: BackOff, epochs: int) -> int:
 def _measured(rules: Rules) -> tuple[float, float]:
     """Seconds of one epoch of one individual, and of one fitness, from half a second of real steps each."""
     engine = suited_loop(rules.genome.size)
-    bench = Bench(rules, torch.device(engine.device))
-    bench.seat(*rules.genome.read(rules.genome.template))
+    seat = Seat(rules, engine.computing)
+    seat.put(*rules.genome.read(rules.genome.template))
     task, settings = rules.task, dict[str, Any]()
-    optimizer = build_optimizer(bench.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
     with torch_threads(engine.threads):
-        bench.score()
+        seat.score()
         begun = perf_counter()
-        bench.score()
+        seat.score()
         evaluation = perf_counter() - begun
         done, begun = 0, perf_counter()
-        bench.module.train()
+        seat.module.train()
         for batch in task.batches(rules.seeds.at("probe"), settings):
             optimizer.zero_grad(set_to_none=True)
-            task.loss(bench.module, bench.to_device(batch)).backward()
+            task.loss(seat.module, seat.computing.to_device(batch)).backward()
             optimizer.step()
             done += 1
             if perf_counter() - begun > PROBE_SECONDS:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.engines.bench import Bench
+from esgd.engines.seat import Seat
+from esgd.engines.stint import Account, End, Stint
 from esgd.errors import RecipeError, TaskError
-from esgd.genome import Row
+from esgd.genome import Buffers, Row
 from esgd.ledger import Work
 from esgd.policies import Policy, optimizer_class
-from esgd.population import OptimizerState, Population
+from esgd.population import OptimizerState
 from esgd.protocols import Batch, Step
 from esgd.randomness import Seeds, global_randomness
 from esgd.schedules import Moment
@@ -36,20 +37,32 @@ class Mark:
     moved: bool
 
 
-class SingleWalk:
-    """The walk of one individual (n = 1) on a bench; `row` is trained in place."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Start:
+    """Where an individual sets out from, and what it trains with."""
 
-    def __init__(self, bench: Bench, start: Population, *, policy: Policy, step: Step, seeds: Seeds, row: Row) -> None:
-        self.bench, self.policy, self.step, self.seeds, self.row = bench, policy, step, seeds, row
+    row: Row
+    buffers: Buffers
+    fitness: float
+    baggage: OptimizerState | None
+    policy: Policy
+    seeds: Seeds
+
+
+class SingleWalk:
+    """The walk of one individual (n = 1) on a seat."""
+
+    def __init__(self, seat: Seat, start: Start, step: Step) -> None:
+        self.seat, self.policy, self.step, self.seeds = seat, start.policy, step, start.seeds
         self.work = Work()
         self.moved = self.diverged = False
         self.end: Mark | None = None
-        self._score = float(start.fitness[0])
+        self._score = start.fitness
         self._epoch, self._placed = 0, False
-        task = bench.rules.task
-        bench.seat(row, {name: stacked[0] for name, stacked in start.buffers.items()})
-        task.prepare(bench.module, policy.settings)
-        self.optimizer = build_optimizer(bench.parameters, policy, start.baggage[0], fused=not bench.sparse)
+        task, policy = seat.rules.task, start.policy
+        seat.put(start.row, start.buffers)
+        task.prepare(seat.module, policy.settings)
+        self.optimizer = build_optimizer(seat.parameters, policy, start.baggage, fused=not seat.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = task.steps(policy.settings)
 
@@ -59,25 +72,25 @@ class SingleWalk:
 
     @property
     def rows(self) -> Float[Tensor, "n d"]:
-        return self.bench.row()[None]
+        return self.seat.row()[None]
 
     def epoch(self) -> None:
         """One epoch; global generators are lent this epoch's seed, so dropout is addressed too."""
-        rules, s = self.bench.rules, self._epoch
+        rules, s = self.seat.rules, self._epoch
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
-            self.bench.module.train()
+            self.seat.module.train()
             batches = rules.task.batches(self.seeds.at("data", s), self.policy.settings)
             try:
                 self._updates(batches, s)
             except (ArithmeticError, RuntimeError, ValueError):
-                if not self.bench.exploded():  # a network or loss that refuses NaN is one way of diverging
+                if not self.seat.exploded():  # a network or loss that refuses NaN is one way of diverging
                     raise
         self._epoch, self._score, self.moved, self._placed = s + 1, nan, True, False
 
     def _updates(self, batches: Iterable[Batch], s: int) -> None:
         number = -1
         for number, batch in enumerate(batches):
-            self._update(self.bench.to_device(batch), s + number / self._steps if self._steps else s)
+            self._update(self.seat.computing.to_device(batch), s + number / self._steps if self._steps else s)
         if number < 0:
             raise TaskError(
                 f"the training data gave no batches in epoch {s + 1}. A function passed as train= must return a new "
@@ -85,7 +98,7 @@ class SingleWalk:
             )
 
     def _update(self, batch: Batch, epoch: float) -> None:
-        step, task = self.step, self.bench.rules.task
+        step, task = self.step, self.seat.rules.task
         samples = task.size(batch)
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
@@ -93,7 +106,8 @@ class SingleWalk:
 
         def closure() -> Tensor:
             self.optimizer.zero_grad(set_to_none=True)
-            loss = task.loss(self.bench.module, batch)
+            with self.seat.computing.autocast():
+                loss = task.loss(self.seat.module, batch)
             if loss.dim() or not loss.requires_grad:
                 raise TaskError(
                     f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD "
@@ -102,7 +116,7 @@ class SingleWalk:
                 )
             loss.backward()
             if self.policy.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self.bench.parameters, self.policy.clip_norm)
+                torch.nn.utils.clip_grad_norm_(self.seat.parameters, self.policy.clip_norm)
             self.work.sgd_forward += samples
             self.work.sgd_backward += samples
             return loss.detach()
@@ -111,7 +125,7 @@ class SingleWalk:
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
-            score = self.bench.score()
+            score = self.seat.score()
         self.work.fitness_sgd += score.samples
         self.work.fitness_saved += score.saved
         self._score = score.fitness
@@ -122,20 +136,37 @@ class SingleWalk:
 
     def mark(self) -> Mark:
         state = copy.deepcopy(self.optimizer.state_dict())
-        return Mark(self.bench.row(), self.bench.buffers(), state, self._score, self.moved)
+        return Mark(self.seat.row(), self.seat.buffers(), state, self._score, self.moved)
 
     def restore(self, mark: Mark, where: Bool[Tensor, " n"]) -> None:
         if where[0]:
-            self.bench.rules.genome.write(mark.row, mark.buffers, self.bench.module)
+            self.seat.rules.genome.write(mark.row, mark.buffers, self.seat.module)
             self.optimizer.load_state_dict(copy.deepcopy(mark.optimizer))
             self._score, self.moved = mark.fitness, mark.moved
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
-        self.bench.rules.genome.write(rows[0], self.bench.buffers(), self.bench.module)
+        self.seat.rules.genome.write(rows[0], self.seat.buffers(), self.seat.module)
         self._score, self.moved, self._placed = nan, True, True
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)
+
+    def outcome(self, refused: Int[Tensor, " n"]) -> Stint:
+        """What came of it."""
+        keeps, end = self.seat.rules.baggage.keeps, self.end
+        ends = list[End | None]([None])
+        if end is not None and not self.moved and end.fitness < inf:
+            ends = [End(end.row, end.buffers, end.fitness, packed(self.policy, end.optimizer) if keeps else None)]
+        account = Account(
+            fitness=self.fitness,
+            moved=torch.tensor([self.moved]),
+            refused=refused,
+            diverged=torch.tensor([self.diverged]),
+            baggage=[packed(self.policy, self.optimizer.state_dict()) if keeps else None],
+            ends=ends,
+            work=self.work,
+        )
+        return Stint(self.rows, {name: value[None] for name, value in self.seat.buffers().items()}, account)
 
 
 def packed(policy: Policy, state: Mapping[str, Any]) -> OptimizerState:

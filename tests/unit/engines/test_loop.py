@@ -15,7 +15,7 @@ from torch import nn
 import esgd
 from esgd.beginning import prepare, scored
 from esgd.engines import choose
-from esgd.engines.loop import torch_threads
+from esgd.engines.computing import torch_threads
 from esgd.errors import RecipeError
 from esgd.operators import Carried, CarriedByMate, Fresh, PerGeneration, RandomStart
 from esgd.policies import Policy

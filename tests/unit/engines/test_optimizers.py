@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 import esgd
 from esgd.beginning import prepare, scored
-from esgd.engines.bench import Bench
-from esgd.engines.walk import SingleWalk, build_optimizer, kind_of_state
+from esgd.engines.computing import Computing
+from esgd.engines.seat import Seat
+from esgd.engines.walk import SingleWalk, Start, build_optimizer, kind_of_state
 from esgd.errors import RecipeError
 from esgd.operators import RandomStart
 from esgd.policies import Policy
@@ -39,10 +40,15 @@ def start(given: Rules) -> Population:
 def walk(given: Rules, policy: Policy = SGD, *, begin: Population | None = None, **changes: Any) -> SingleWalk:
     begin = begin if begin is not None else start(given)
     step = Step(**{"k": 1, "epochs": 2, "backoff": None, "before": 0, "total": 2, **changes})
-    made = Bench(given, torch.device("cpu"))
-    return SingleWalk(
-        made, begin, policy=policy, step=step, seeds=given.seeds.at("sgd", 1, 0), row=begin.rows[0].clone()
+    begun = Start(
+        row=begin.rows[0],
+        buffers={name: stacked[0] for name, stacked in begin.buffers.items()},
+        fitness=float(begin.fitness[0]),
+        baggage=begin.baggage[0],
+        policy=policy,
+        seeds=given.seeds.at("sgd", 1, 0),
     )
+    return SingleWalk(Seat(given, Computing()), begun, step)
 
 
 def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:
@@ -74,7 +80,7 @@ def dropping() -> nn.Module:
 def test_dropout_is_on_in_training_and_draws_other_masks_in_every_epoch() -> None:
     masks: list[torch.Tensor] = []
     there = walk(rules(dropping), Policy(optimizer="sgd", hyper={"lr": 0.0}))
-    there.bench.module[2].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
+    there.seat.module[2].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
     there.epoch()
     there.epoch()
     assert all(mask.any() for mask in masks)

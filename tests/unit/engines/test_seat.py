@@ -14,7 +14,9 @@ from torch.nn.utils.rnn import pack_sequence
 
 import esgd
 from esgd.beginning import prepare
-from esgd.engines.bench import Bench
+from esgd.engines.computing import Computing
+from esgd.engines.jobs import Space, conceive
+from esgd.engines.seat import Seat
 from esgd.errors import FitnessError
 from esgd.operators import Averaged, FromFittest, Reestimated
 from esgd.operators.start import founders
@@ -24,44 +26,48 @@ from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_da
 TRAIN, FITNESS = random_data(300), random_data(250, seed=1)
 
 
-def bench(make_model: Callable[[], nn.Module] = mlp, recipe: esgd.Recipe | None = None, **changes: Any) -> Bench:
+def a_seat(make_model: Callable[[], nn.Module] = mlp, recipe: esgd.Recipe | None = None, **changes: Any) -> Seat:
     task = classify(make_model, **{"train": TRAIN, "fitness": FITNESS, **changes})
-    return Bench(prepare(task, recipe or esgd.Recipe(), 0), torch.device("cpu"))
+    return Seat(prepare(task, recipe or esgd.Recipe(), 0), Computing())
 
 
-def seated(made: Bench, network: nn.Module) -> Bench:
-    made.seat(*made.rules.genome.read(network))
+def seated(made: Seat, network: nn.Module) -> Seat:
+    made.put(*made.rules.genome.read(network))
     return made
 
 
-def three(made: Bench) -> Population:
+def space(parents: Population) -> Space:
+    return Space(parents.rows, parents.buffers)
+
+
+def three(made: Seat) -> Population:
     return founders(made.rules.genome, [made.rules.task.model() for _ in range(3)])
 
 
 # Seating
 
 
-def test_the_seated_row_is_trained_in_place() -> None:
-    made = bench()
+def test_training_leaves_the_row_that_was_put_in_alone() -> None:
+    made = a_seat()
     row, buffers = made.rules.genome.read(mlp())
-    made.seat(row, buffers)
+    before = row.clone()
+    made.put(row, buffers)
     with torch.no_grad():
         for parameter in made.parameters:
             parameter.add_(1.0)
-    assert torch.equal(made.row(), row)
-    made.seat(torch.zeros_like(row), buffers)
-    assert row.any()
+    assert torch.equal(made.row(), before + 1.0)
+    assert torch.equal(row, before)
 
 
 def test_seating_forgets_the_gradients_of_the_one_before() -> None:
-    made = seated(bench(), mlp())
+    made = seated(a_seat(), mlp())
     made.rules.task.loss(made.module, FITNESS).backward()
     seated(made, mlp())
     assert all(parameter.grad is None for parameter in made.parameters)
 
 
 def test_the_template_is_not_touched_by_work_on_the_bench() -> None:
-    made = bench()
+    made = a_seat()
     before = made.rules.genome.read(made.rules.genome.template)[0]
     seated(made, mlp())
     made.score()
@@ -72,12 +78,14 @@ def test_the_template_is_not_touched_by_work_on_the_bench() -> None:
 
 
 def test_an_offspring_is_the_mean_of_its_mates_and_noise_addressed_by_its_id() -> None:
-    made = bench()
+    made = a_seat()
     parents = three(made)
     mean = parents.rows[[2, 0]].mean(dim=0)
-    plain, _ = made.conceive(parents, Birth("1.1.0", mates=(2, 0)))
+    plain = conceive(made.rules, space(parents), Birth("1.1.0", mates=(2, 0))).row
     assert torch.equal(plain, mean)
-    noisy, again, sibling = (made.conceive(parents, Birth(id_, (2, 0), 0.1))[0] for id_ in ("1.1.0", "1.1.0", "1.1.1"))
+    noisy, again, sibling = (
+        conceive(made.rules, space(parents), Birth(id_, (2, 0), 0.1)).row for id_ in ("1.1.0", "1.1.0", "1.1.1")
+    )
     noise = torch.randn(mean.shape, generator=made.rules.seeds("noise", "1.1.0"))
     assert torch.equal(noisy, mean + 0.1 * noise)
     assert torch.equal(noisy, again)
@@ -88,7 +96,7 @@ def test_an_offspring_is_the_mean_of_its_mates_and_noise_addressed_by_its_id() -
     ("rule", "mean"), [(Averaged(), [2.0, 2.0]), (Reestimated(), [2.0, 2.0]), (FromFittest(), [3.0, 3.0])], ids=str
 )
 def test_floating_buffers_follow_the_rule_and_integers_the_fittest_mate(rule: Any, mean: list[float]) -> None:
-    made = bench(
+    made = a_seat(
         lambda: nn.Sequential(nn.Linear(INPUTS, 2), nn.BatchNorm1d(2), nn.Linear(2, CLASSES)), esgd.Recipe(buffers=rule)
     )
     parents = three(made)
@@ -97,7 +105,7 @@ def test_floating_buffers_follow_the_rule_and_integers_the_fittest_mate(rule: An
         "1.running_var": torch.ones(3, 2),
         "1.num_batches_tracked": torch.tensor([4, 5, 6]),
     }
-    _, inherited = made.conceive(replace(parents, buffers=buffers), Birth("1.1.0", mates=(2, 0)))
+    inherited = conceive(made.rules, space(replace(parents, buffers=buffers)), Birth("1.1.0", mates=(2, 0))).buffers
     assert inherited["1.running_mean"].tolist() == mean
     assert int(inherited["1.num_batches_tracked"]) == 6
 
@@ -114,7 +122,7 @@ def statistics_by_hand(network: nn.Module, batches: list[Tensor]) -> tuple[Tenso
 
 @pytest.mark.parametrize(("samples", "used"), [(64, 64), (100, 100), (10_000, 300)])
 def test_statistics_are_the_mean_over_the_first_training_batches(samples: int, used: int) -> None:
-    made, network = bench(batchnorm_mlp, esgd.Recipe(buffers=Reestimated(samples=samples))), batchnorm_mlp()
+    made, network = a_seat(batchnorm_mlp, esgd.Recipe(buffers=Reestimated(samples=samples))), batchnorm_mlp()
     assert seated(made, network).calibrate() == used
     mean, variance = statistics_by_hand(network, list(TRAIN[0][:used].chunk(2 if used > 256 else 1)))
     torch.testing.assert_close(made.buffers()["1.running_mean"], mean)
@@ -122,7 +130,7 @@ def test_statistics_are_the_mean_over_the_first_training_batches(samples: int, u
 
 
 def test_estimating_statistics_twice_gives_the_same_bits_whatever_was_there_before() -> None:
-    made, network = bench(batchnorm_mlp), batchnorm_mlp()
+    made, network = a_seat(batchnorm_mlp), batchnorm_mlp()
     seated(made, network).calibrate()
     first = made.buffers()
     with torch.no_grad():
@@ -138,7 +146,7 @@ def test_dropout_stays_off_and_momentum_comes_back_while_statistics_are_estimate
             nn.Dropout(0.9), nn.Linear(INPUTS, 7), nn.BatchNorm1d(7, momentum=0.3), nn.Linear(7, CLASSES)
         )
 
-    made, network = bench(make), make()
+    made, network = a_seat(make), make()
     seated(made, network).calibrate()
     mean, _ = statistics_by_hand(network[1:], list(TRAIN[0].chunk(2)))
     torch.testing.assert_close(made.buffers()["2.running_mean"], mean)
@@ -158,16 +166,16 @@ def test_layers_that_the_network_keeps_in_eval_mode_keep_their_statistics() -> N
     def make() -> nn.Module:
         return FrozenNorm(nn.Linear(INPUTS, 7), nn.BatchNorm1d(7), nn.Linear(7, CLASSES))
 
-    made = bench(make)
+    made = a_seat(make)
     assert seated(made, make()).calibrate() == 0
     assert not made.buffers()["1.running_mean"].any()
 
 
 def test_layers_without_statistics_and_rules_without_samples_cost_nothing() -> None:
-    assert seated(bench(), mlp()).calibrate() == 0
-    assert seated(bench(batchnorm_mlp, esgd.Recipe(buffers=Averaged())), batchnorm_mlp()).calibrate() == 0
+    assert seated(a_seat(), mlp()).calibrate() == 0
+    assert seated(a_seat(batchnorm_mlp, esgd.Recipe(buffers=Averaged())), batchnorm_mlp()).calibrate() == 0
     stateless = lambda: nn.Sequential(nn.BatchNorm1d(INPUTS, track_running_stats=False), nn.Linear(INPUTS, CLASSES))  # noqa: E731
-    assert seated(bench(stateless), stateless()).calibrate() == 0
+    assert seated(a_seat(stateless), stateless()).calibrate() == 0
 
 
 # Fitness
@@ -184,7 +192,7 @@ PARTS = list(zip(FITNESS[0].split(64), FITNESS[1].split(64), strict=True))
 
 def test_the_score_is_the_mean_loss_in_double_sums_bit_for_bit() -> None:
     network = mlp()
-    score = seated(bench(), network).score()
+    score = seated(a_seat(), network).score()
     assert score.fitness == sums_by_hand(network, PARTS)
     assert (score.complete, score.samples, score.saved) == (True, 250, 0)
 
@@ -197,13 +205,13 @@ def test_visiting_the_hardest_parts_first_gives_the_same_bits() -> None:
     """In double precision, where the order of a sum shows."""
     x, y = random_data(512, seed=2)
     data = (x.double(), y)
-    made, networks = bench(double, fitness=data), [double() for _ in range(10)]
-    fresh = [seated(bench(double, fitness=data), network).score().fitness for network in networks]
+    made, networks = a_seat(double, fitness=data), [double() for _ in range(10)]
+    fresh = [seated(a_seat(double, fitness=data), network).score().fitness for network in networks]
     assert [seated(made, network).score().fitness for network in networks] == fresh
 
 
 def test_an_evaluation_stops_as_soon_as_the_individual_cannot_be_elite() -> None:
-    made = seated(bench(), mlp())
+    made = seated(a_seat(), mlp())
     full = made.score().fitness
     stopped = made.score(cutoff=full / 4)
     assert (stopped.complete, stopped.fitness) == (False, torch.inf)
@@ -213,13 +221,13 @@ def test_an_evaluation_stops_as_soon_as_the_individual_cannot_be_elite() -> None
 
 
 def test_nothing_is_stopped_early_where_that_would_be_wrong() -> None:
-    made = seated(bench(nonnegative=False), mlp())
+    made = seated(a_seat(nonnegative=False), mlp())
     made.score()
     assert made.score(cutoff=0.0).complete
 
 
 def test_a_network_that_is_not_finite_scores_inf_and_costs_one_part() -> None:
-    made, network = bench(), mlp()
+    made, network = a_seat(), mlp()
     nn.init.constant_(network[0].weight, torch.nan)
     first, second = seated(made, network).score(), seated(made, network).score()
     assert (first.fitness, first.complete) == (second.fitness, second.complete) == (torch.inf, True)
@@ -230,14 +238,14 @@ def test_a_loss_below_zero_that_was_said_to_be_nonnegative_is_found() -> None:
     task = esgd.Supervised(
         mlp, lambda output, y: -F.cross_entropy(output, y), train=TRAIN, fitness=FITNESS, nonnegative=True
     )
-    made = seated(Bench(prepare(task, esgd.Recipe(), 0), torch.device("cpu")), mlp())
+    made = seated(Seat(prepare(task, esgd.Recipe(), 0), Computing()), mlp())
     with pytest.raises(FitnessError, match="part 0 is -.*nonnegative=False"):
         made.score()
 
 
 @pytest.mark.parametrize("batch", [(1, [torch.ones(2)], {"x": torch.ones(2), "name": "cat"}), "cat", [torch.ones(1)]])
 def test_batches_of_any_structure_reach_the_device_unchanged(batch: Any) -> None:
-    moved = bench().to_device(batch)
+    moved = a_seat().computing.to_device(batch)
     assert type(moved) is type(batch)
     assert str(moved) == str(batch)
 
@@ -253,19 +261,19 @@ class Pair(NamedTuple):
     ids=["pair", "packed"],
 )
 def test_named_tuples_and_packed_sequences_reach_the_device_unchanged(batch: Any) -> None:
-    moved = bench().to_device(batch)
+    moved = a_seat().computing.to_device(batch)
     assert type(moved) is type(batch)
     assert str(moved) == str(batch)
 
 
 def test_an_evaluation_is_never_stopped_when_nothing_is_left_to_save() -> None:
-    made = seated(bench(), mlp())
+    made = seated(a_seat(), mlp())
     full = made.score()
     assert made.score(cutoff=full.fitness * 0.999).saved > 0 or made.score(cutoff=full.fitness * 0.999).complete
 
 
 def test_an_aborted_evaluation_goes_on_where_it_stopped_and_ends_with_the_same_bits() -> None:
-    made = seated(bench(), mlp())
+    made = seated(a_seat(), mlp())
     full = made.score()
     stopped = made.score(cutoff=full.fitness / 4)
     finished = made.score(begun=stopped.parts)

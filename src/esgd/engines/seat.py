@@ -1,20 +1,19 @@
-"""The bench: one network on one device, into which individuals are seated to be trained and scored."""
+"""The seat: one network on one device, into which individuals are put to be trained and scored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from esgd.batches import to_device
+from esgd.engines.computing import Computing
 from esgd.errors import FitnessError, TaskError
 from esgd.genome import Buffers, Row, persistent_buffers
-from esgd.population import Birth, Population
-from esgd.protocols import Batch, Rules
+from esgd.protocols import Rules
 
 ROUNDING = 1e-9
 """Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever cut."""
@@ -22,6 +21,14 @@ ROUNDING = 1e-9
 
 Begun = Mapping[int, tuple[float, int]]
 """Parts that have been looked at: number → summed loss and samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Born:
+    """An individual that has been built."""
+
+    row: Row
+    buffers: Buffers
 
 
 def samples_in(parts: Begun) -> int:
@@ -33,7 +40,8 @@ def samples_in(parts: Begun) -> int:
 class Score:
     """A fitness, or the news that it exceeds the cut-off, with the parts seen until then.
 
-    `samples` were looked at just now; `saved` were not, and are not needed.
+    `samples` were looked at just now; `saved` were not, and are not needed. `buffers` hold the statistics that the
+    fitness was taken with.
     """
 
     fitness: float
@@ -41,19 +49,26 @@ class Score:
     samples: int
     saved: int
     parts: Begun
+    buffers: Buffers = field(default_factory=dict)
 
 
-class Bench:
-    """A network whose trainable parameters are views of whichever row was seated last."""
+class Seat:
+    """A network on a device, where one can sit: its parameters are those of the individual that was seated last.
 
-    def __init__(self, rules: Rules, device: torch.device) -> None:
-        self.rules = rules
-        self.device = device
-        module = rules.genome.module(*rules.genome.read(rules.genome.template))
-        self.module = module.to(device)
+    Seating copies a row into tensors that stay the same for the whole run. Views of the row would save the copy, once
+    a generation, but most would begin at odd addresses, where convolutions are 3–4% slower at every step; and a
+    compiled network would be compiled again.
+    """
+
+    def __init__(self, rules: Rules, computing: Computing) -> None:
+        self.rules, self.computing = rules, computing
+        genome = rules.genome
+        self.module = genome.module(*genome.read(genome.template)).to(computing.device)
         named = dict(self.module.named_parameters())
-        self.parameters = [named[name] for name in rules.genome.names]
+        self.parameters = [named[name] for name in genome.names]
         self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
+        if computing.compile:
+            self.module.compile()
         self._normalised = _statistics_layers(self.module)
         self._samples: int | None = None  # of the whole fitness, once it has been seen
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
@@ -62,31 +77,22 @@ class Bench:
         """Visit the parts in natural order again, so that the ledger does not depend on what was done before."""
         self._hardest = None
 
-    def seat(self, row: Row, buffers: Buffers) -> None:
-        """Make the network's parameters views of `row` (training changes it in place) and copy the buffers in."""
-        views = self.rules.genome.views(row.to(self.device))
-        for parameter, view in zip(self.parameters, views.values(), strict=True):
-            parameter.data = view
+    @torch.no_grad()
+    def put(self, row: Row, buffers: Buffers) -> None:
+        """Copy an individual into the network."""
+        for parameter, value in zip(self.parameters, self.rules.genome.views(row).values(), strict=True):
+            parameter.copy_(value)
             parameter.grad = None
-        with torch.no_grad():
-            for name, buffer in persistent_buffers(self.module).items():
-                buffer.copy_(buffers[name])
+        for name, buffer in persistent_buffers(self.module).items():
+            buffer.copy_(buffers[name])
 
     def row(self) -> Row:
-        """The seated parameters, on the CPU."""
+        """The seated parameters (a copy, on the CPU)."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters]).cpu()
 
     def buffers(self) -> dict[str, Tensor]:
         """The seated individual's buffers (copies, on the CPU)."""
         return {name: b.detach().cpu().clone() for name, b in persistent_buffers(self.module).items()}
-
-    def conceive(self, parents: Population, birth: Birth) -> tuple[Row, dict[str, Tensor]]:
-        """Build an offspring: recombination, then mutation (Eq. 12); buffers by their rule."""
-        rules, mates = self.rules, list(birth.mates)
-        row = rules.recombination(parents.rows[mates])
-        if birth.sigma:
-            row = rules.mutation(row, birth.sigma, rules.seeds("noise", birth.id), rules.genome)
-        return row, rules.buffers({name: stacked[mates] for name, stacked in parents.buffers.items()})
 
     @torch.no_grad()
     def calibrate(self) -> int:
@@ -106,7 +112,8 @@ class Bench:
         samples = 0
         try:
             for batch in self.rules.task.calibration(self.rules.buffers.samples):
-                self.rules.task.loss(self.module, self.to_device(batch))
+                with self.computing.autocast():
+                    self.rules.task.loss(self.module, self.computing.to_device(batch))
                 samples += self.rules.task.size(batch)
         finally:
             for layer, momentum in zip(self._normalised, momenta, strict=True):
@@ -123,7 +130,7 @@ class Bench:
         except (ArithmeticError, RuntimeError, ValueError):
             if not self.exploded():
                 raise
-            return Score(inf, True, 0, 0, {})
+            return Score(inf, True, 0, 0, {}, self.buffers())
 
     @torch.no_grad()
     def _score(self, cutoff: float, begun: Begun) -> Score:
@@ -141,7 +148,9 @@ class Bench:
         for part, batch in task.parts(self._hardest if may_stop else None):
             if part in begun:
                 continue
-            loss, n = float(task.fitness(self.module, self.to_device(batch))), task.size(batch)
+            with self.computing.autocast():
+                loss = float(task.fitness(self.module, self.computing.to_device(batch)))
+            n = task.size(batch)
             parts[part], partial, seen = (loss, n), partial + loss, seen + n
             if task.nonnegative and loss < 0:
                 raise FitnessError(
@@ -150,19 +159,16 @@ class Bench:
                 )
             if total is not None and seen < total:
                 if not isfinite(loss):
-                    return Score(inf, True, seen - before + calibrated, total - seen, parts)
+                    return Score(inf, True, seen - before + calibrated, total - seen, parts, self.buffers())
                 if may_stop and partial / total > cutoff * (1 + ROUNDING):
-                    return Score(inf, False, seen - before + calibrated, total - seen, parts)
+                    return Score(inf, False, seen - before + calibrated, total - seen, parts, self.buffers())
         if seen == 0:
             raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
         self._samples = seen
         self._hardest = sorted(parts, key=lambda part: (-parts[part][0], part))
         fitness = sum(parts[part][0] for part in sorted(parts)) / seen
-        return Score(fitness if isfinite(fitness) else inf, True, seen - before + calibrated, 0, parts)
-
-    def to_device(self, batch: Batch) -> Batch:
-        """The batch with its tensors on this device."""
-        return to_device(batch, self.device)
+        fitness = fitness if isfinite(fitness) else inf
+        return Score(fitness, True, seen - before + calibrated, 0, parts, self.buffers())
 
     def exploded(self) -> bool:
         """Whether a seated parameter is NaN or so large that its square overflows: then an error of the network or the

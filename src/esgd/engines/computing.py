@@ -1,0 +1,88 @@
+"""How numbers are computed: device, threads, precision, compilation, layout. The same five choices on every engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from esgd.batches import to_device
+from esgd.errors import RecipeError
+from esgd.protocols import Batch
+
+Precision = Literal["float32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computing:
+    """Where and how a network is run.
+
+    | field           | meaning                                                                                   |
+    |-----------------|-------------------------------------------------------------------------------------------|
+    | `device`        | a torch device: "cpu", "cuda", "cuda:1", "mps"                                            |
+    | `threads`       | torch's threads while it works; None leaves torch's own choice                            |
+    | `precision`     | "float32" computes in the network's own dtype; "bf16" under autocast, losses included     |
+    | `compile`       | `torch.compile`: seconds to minutes at the beginning, then faster steps                   |
+    | `channels_last` | lay images out channel by channel for every pixel: faster convolutions on most hardware   |
+
+    All five can change the last bits of a result, so a run that is resumed keeps them.
+    """
+
+    device: str = "cpu"
+    threads: int | None = None
+    precision: Precision = "float32"
+    compile: bool = False
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            raise RecipeError(
+                f"precision={self.precision!r} is not known. Use 'float32', the network's own dtype, or 'bf16', "
+                f"which runs matrix products in bfloat16 and keeps weights and sums as they are."
+            )
+        if self.threads is not None and (isinstance(self.threads, bool) or self.threads < 1):
+            raise RecipeError(f"threads={self.threads!r} is not 1 or more. Use None for torch's own choice.")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise RecipeError(
+                f"device={self.device!r} cannot be used here: {str(error).splitlines()[0]} Use device='cpu', or a "
+                f"device that this PyTorch build and this machine have."
+            ) from error
+
+    def to_device(self, batch: Batch) -> Batch:
+        """The batch on this device, in this layout."""
+        moved = to_device(batch, torch.device(self.device))
+        return pytree.tree_map(_channels_last, moved) if self.channels_last else moved
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Where losses are computed."""
+        kind = torch.device(self.device).type
+        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+def _channels_last(item: Any) -> Any:
+    is_image = isinstance(item, Tensor) and item.dim() == 4 and item.is_floating_point()
+    return item.contiguous(memory_format=torch.channels_last) if is_image else item
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Set torch's threads for a while; the caller's choice comes back after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
