@@ -2,7 +2,7 @@
 
 from esgd import operators, schedules, species
 from esgd.algorithm import evolve
-from esgd.engines import Loop
+from esgd.engines import Loop, Pool, Vmap
 from esgd.errors import EsgdError
 from esgd.fit import Result, fit
 from esgd.generation import Generation, State
@@ -19,11 +19,13 @@ __all__ = [
     "Generation",
     "Loop",
     "Policy",
+    "Pool",
     "Population",
     "Recipe",
     "Result",
     "State",
     "Supervised",
+    "Vmap",
     "evolve",
     "fit",
     "operators",

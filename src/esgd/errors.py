@@ -32,6 +32,10 @@ class RunError(EsgdError, OSError):
     """A run folder cannot be read, written or continued."""
 
 
+class EngineError(EsgdError, RuntimeError):
+    """The machine, or what runs on it, cannot do the work: workers die, memory is full, a task cannot be sent."""
+
+
 class MissingExtraError(EsgdError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

@@ -83,6 +83,15 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class DealsTogether(Protocol):
+    """A task that can deal out the epochs of many individuals at once. Faster for tiny networks, never different."""
+
+    def batches_together(self, seeds: Sequence[Seeds], settings: Settings) -> Iterable[Batch] | None:
+        """As `batches` for each of the seeds, stacked along a new first dimension; None if these data cannot."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fared:
     """How one policy fared in one SGD step."""

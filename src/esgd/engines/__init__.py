@@ -2,5 +2,7 @@
 
 from esgd.engines.choose import choose
 from esgd.engines.loop import Loop
+from esgd.engines.pool import Pool
+from esgd.engines.vmap import Vmap
 
-__all__ = ["Loop", "choose"]
+__all__ = ["Loop", "Pool", "Vmap", "choose"]

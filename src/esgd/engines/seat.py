@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from esgd.engines.computing import Computing
 from esgd.errors import FitnessError, TaskError
 from esgd.genome import Buffers, Row, persistent_buffers
-from esgd.protocols import Rules
+from esgd.protocols import Rules, Task
 
 ROUNDING = 1e-9
 """Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever cut."""
@@ -69,7 +69,7 @@ class Seat:
         self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
         if computing.compile:
             self.module.compile()
-        self._normalised = _statistics_layers(self.module)
+        self.normalised = _statistics_layers(self.module)
         self._samples: int | None = None  # of the whole fitness, once it has been seen
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
 
@@ -101,11 +101,11 @@ class Seat:
         The cumulative mean over the batches (momentum=None), only these layers in training mode, so that dropout stays
         off. Parents and offspring alike, before every fitness.
         """
-        if not self._normalised or not self.rules.buffers.samples:
+        if not self.normalised or not self.rules.buffers.samples:
             return 0
         self.module.eval()
-        momenta = [layer.momentum for layer in self._normalised]
-        for layer in self._normalised:
+        momenta = [layer.momentum for layer in self.normalised]
+        for layer in self.normalised:
             layer.reset_running_stats()
             layer.momentum = None
             layer.train()
@@ -116,7 +116,7 @@ class Seat:
                     self.rules.task.loss(self.module, self.computing.to_device(batch))
                 samples += self.rules.task.size(batch)
         finally:
-            for layer, momentum in zip(self._normalised, momenta, strict=True):
+            for layer, momentum in zip(self.normalised, momenta, strict=True):
                 layer.momentum = momentum
         return samples
 
@@ -152,11 +152,7 @@ class Seat:
                 loss = float(task.fitness(self.module, self.computing.to_device(batch)))
             n = task.size(batch)
             parts[part], partial, seen = (loss, n), partial + loss, seen + n
-            if task.nonnegative and loss < 0:
-                raise FitnessError(
-                    f"the loss of fitness part {part} is {loss:.4g}, below 0, though the task says that it never is. "
-                    f"Early abort would be wrong. Build the task with nonnegative=False."
-                )
+            check_sign(task, part, loss)
             if total is not None and seen < total:
                 if not isfinite(loss):
                     return Score(inf, True, seen - before + calibrated, total - seen, parts, self.buffers())
@@ -175,6 +171,15 @@ class Seat:
         loss is divergence, not a defect."""
         limit = torch.finfo(self.rules.genome.dtype).max ** 0.5
         return not all(bool((parameter.detach().abs() < limit).all()) for parameter in self.parameters)
+
+
+def check_sign(task: Task, part: int, loss: float) -> None:
+    """Refuse a negative sum where the task promises that there is none."""
+    if task.nonnegative and loss < 0:
+        raise FitnessError(
+            f"the loss of fitness part {part} is {loss:.4g}, below 0, though the task says that it never is. "
+            f"Early abort would be wrong. Build the task with nonnegative=False."
+        )
 
 
 def _statistics_layers(module: nn.Module) -> list[_BatchNorm]:

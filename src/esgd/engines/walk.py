@@ -92,10 +92,7 @@ class SingleWalk:
         for number, batch in enumerate(batches):
             self._update(self.seat.computing.to_device(batch), s + number / self._steps if self._steps else s)
         if number < 0:
-            raise TaskError(
-                f"the training data gave no batches in epoch {s + 1}. A function passed as train= must return a new "
-                f"iterable each time it is called, not one that is used up."
-            )
+            raise no_batches(s)
 
     def _update(self, batch: Batch, epoch: float) -> None:
         step, task = self.step, self.seat.rules.task
@@ -167,6 +164,14 @@ class SingleWalk:
             work=self.work,
         )
         return Stint(self.rows, {name: value[None] for name, value in self.seat.buffers().items()}, account)
+
+
+def no_batches(s: int) -> TaskError:
+    """What to say of an epoch that is empty."""
+    return TaskError(
+        f"the training data gave no batches in epoch {s + 1}. A function passed as train= must return a new iterable "
+        f"each time it is called, not one that is used up."
+    )
 
 
 def packed(policy: Policy, state: Mapping[str, Any]) -> OptimizerState:

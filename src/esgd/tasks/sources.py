@@ -58,7 +58,17 @@ class Tensors:
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         order = torch.randperm(self.samples, generator=seeds("order")).to(self.tensors[0].device)
         for chosen in batches_of(order, batch_size):
-            yield tuple(tensor[chosen] for tensor in self.tensors)
+            yield tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
+
+    def epochs(self, seeds: Sequence[Seeds], batch_size: int) -> Iterator[Batch]:
+        """The epochs of several individuals at once: each batch is theirs, stacked."""
+        orders = torch.stack([torch.randperm(self.samples, generator=each("order")) for each in seeds], dim=1)
+        for chosen in batches_of(orders.to(self.tensors[0].device), batch_size):  # (batch, n)
+            picked = chosen.T.reshape(-1)
+            yield tuple(
+                tensor.index_select(0, picked).view(len(seeds), len(chosen), *tensor.shape[1:])
+                for tensor in self.tensors
+            )
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
         pieces = batches_of(torch.arange(self.samples), batch_size)

@@ -16,7 +16,7 @@ from esgd.batches import to_device
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
-from esgd.tasks.sources import Source, batches_of, source
+from esgd.tasks.sources import Source, Tensors, batches_of, source
 
 Loss = Callable[[Any, Any], Tensor]
 CALIBRATION_PIECE = 256  # samples
@@ -118,6 +118,11 @@ class Supervised:
 
     def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
         return self._train.epoch(seeds, self._batch_size(settings))
+
+    def batches_together(self, seeds: Sequence[Seeds], settings: Settings) -> Iterable[Batch] | None:
+        if not isinstance(self._train, Tensors):
+            return None
+        return self._train.epochs(seeds, self._batch_size(settings))
 
     def steps(self, settings: Settings) -> int | None:
         samples = self._train.samples

@@ -1,0 +1,177 @@
+"""The crew: worker processes that take jobs from a queue. One that dies is replaced, and its job is done again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from esgd.engines.jobs import Job
+from esgd.engines.pool.memory import Mappings, Memory
+from esgd.engines.pool.wire import Line, Parcel, pack, unpack
+from esgd.errors import EngineError
+
+DEATHS = 3
+"""So many workers may die over one job before the run stops: the job itself must be to blame."""
+
+
+class Worker:
+    """One process, and what it has been told."""
+
+    def __init__(self, welcome: Parcel, memory: Memory) -> None:
+        ours, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        self.line, self.memory = Line(ours), memory
+        self.job: Job | None = None
+        self.welcomed = False
+        self._told = set[int]()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "esgd.engines.pool.worker", str(theirs.fileno()), str(lifeline)],
+            pass_fds=(theirs.fileno(), lifeline),
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path),
+            },
+        )
+        theirs.close()
+        os.close(lifeline)
+        self.send(welcome)
+
+    @property
+    def idle(self) -> bool:
+        return self.welcomed and self.job is None
+
+    def send(self, parcel: Parcel) -> None:
+        alive = self.memory.alive()
+        new, gone = sorted(parcel.pieces - self._told), sorted(self._told - alive.keys())
+        message = pickle.dumps((new, gone, parcel.content, parcel.buffers))
+        self.line.send(message, [alive[number].descriptor for number in new])
+        self._told = (self._told | parcel.pieces) - set(gone)
+
+    def reply(self) -> Any:
+        """What it has answered; EOFError if it has died."""
+        content, _ = self.line.receive()
+        return unpack(content, Mappings())
+
+    def end(self) -> int:
+        """End the process, whatever it is doing; returns its exit code."""
+        os.close(self._lifeline)
+        self.line.close()
+        self.process.kill()
+        return self.process.wait()
+
+
+class Crew:
+    """`Hands` that are processes."""
+
+    def __init__(self, welcomes: list[Parcel], memory: Memory) -> None:
+        self.count, self.memory, self._welcomes = len(welcomes), memory, welcomes
+        self._workers = dict[int, Worker]()
+        self._deaths = Counter[str]()
+        self._recruit()
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return self.memory.empty(*shape, dtype=dtype)
+
+    def within_reach(self, tensor: Tensor) -> Tensor:
+        return self.memory.within_reach(tensor)
+
+    def do(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+        queue, again, more = iter(jobs), deque[Job](), True
+        try:
+            while more or again or any(worker.job is not None for worker in self._workers.values()):
+                self._recruit()
+                for number, worker in list(self._workers.items()):
+                    if worker.idle and (job := again.popleft() if again else next(queue, None)) is not None:
+                        self._give(number, job, again)
+                    elif worker.idle:
+                        more = False
+                if all(worker.idle for worker in self._workers.values()):
+                    continue
+                for number in self._answering():
+                    job = self._workers[number].job
+                    try:
+                        kind, value = self._workers[number].reply()
+                    except (EOFError, OSError):
+                        self._lost(number, again)
+                        continue
+                    self._workers[number].job = None
+                    if kind == "failed":
+                        _raise(job, *value)
+                    self._workers[number].welcomed = True
+                    if job is not None:
+                        yield job, value
+        finally:
+            for number, worker in list(self._workers.items()):
+                if worker.job is not None:  # nobody waits for it any more
+                    self._workers.pop(number).end()
+
+    def close(self) -> None:
+        while self._workers:
+            self._workers.popitem()[1].end()
+
+    def _recruit(self) -> None:
+        for number in range(self.count):
+            if number not in self._workers:
+                self._workers[number] = Worker(self._welcomes[number], self.memory)
+
+    def _give(self, number: int, job: Job, again: deque[Job]) -> None:
+        worker = self._workers[number]
+        worker.job = job
+        try:
+            worker.send(pack(job, self.memory))
+        except OSError:
+            self._lost(number, again)
+
+    def _answering(self) -> list[int]:
+        """The workers that have something to say; waits, without a timeout: a death is heard too."""
+        lines = {id(worker.line.connection): number for number, worker in self._workers.items() if not worker.idle}
+        connections = [worker.line.connection for worker in self._workers.values() if not worker.idle]
+        return sorted(lines[id(connection)] for connection in wait(connections))
+
+    def _lost(self, number: int, again: deque[Job]) -> None:
+        """A worker has died: its job goes back to the queue, its place is filled at the next turn."""
+        worker = self._workers.pop(number)
+        code = worker.end()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        what = str(worker.job) if worker.job is not None else "starting up"
+        self._deaths[what] += 1
+        if self._deaths[what] >= DEATHS:
+            raise EngineError(
+                f"{DEATHS} workers have died over {what}, the last one {how}. A worker that is out of memory is "
+                f"ended by SIGKILL, one that crashes in native code by SIGSEGV; what it wrote is above. Use fewer "
+                f"workers, or engine='loop' to see it happen in this process."
+            )
+        warnings.warn(f"a worker ended {how} in {what}; another one does it again.", RuntimeWarning, stacklevel=2)
+        if worker.job is not None:
+            again.append(worker.job)
+
+
+class InWorkerError(Exception):
+    """Where an error arose in a worker."""
+
+    def __str__(self) -> str:
+        return "in a worker:\n\n" + str(self.args[0])
+
+
+def _raise(job: Job | None, error: Exception | None, trace: str) -> None:
+    """The worker's own exception where it can travel, with the traceback it had there."""
+    if error is None:
+        error = EngineError(f"a worker failed: {trace.strip().splitlines()[-1]}")
+    if job is not None:
+        error.add_note(f"This was {job}.")
+    raise error from InWorkerError(trace)

@@ -1,0 +1,147 @@
+"""Memory that processes share and that has no name: when the last process that maps it ends, however it ends, it is
+gone. Nothing can be left behind in `/dev/shm`."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from weakref import WeakValueDictionary, finalize
+
+import torch
+from torch import Tensor
+
+from esgd.errors import EngineError
+
+ARENA = 1 << 20
+"""Smaller tensors share a piece of this many bytes, so that buffers do not use up file descriptors."""
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a tensor lies in shared memory: what travels instead of the tensor."""
+
+    piece: int
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Piece(mmap.mmap):
+    """One mapping; a tensor made from it keeps it alive."""
+
+    number: int
+    descriptor: int
+
+
+class Memory:
+    """The shared memory of one pool, as the process that owns it sees it."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._pieces = WeakValueDictionary[int, Piece]()
+        self._starts = dict[int, int]()  # address of the first byte → number, for pieces that are alive
+        self._arena: tuple[Piece, int] | None = None
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """An uninitialised tensor that every worker can reach."""
+        size = prod(shape) * dtype.itemsize
+        if size == 0:
+            return torch.empty(shape, dtype=dtype)
+        piece, offset = self._place(size)
+        return torch.frombuffer(piece, dtype=dtype, count=prod(shape), offset=offset).view(shape)
+
+    def within_reach(self, tensor: Tensor) -> Tensor:
+        """The tensor if it lies here already, else a copy that does."""
+        if tensor.numel() == 0 or self.address(tensor) is not None:
+            return tensor
+        return self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+
+    def address(self, tensor: Tensor) -> Address | None:
+        """Where the tensor lies, if it lies here."""
+        storage = tensor.untyped_storage()
+        if tensor.device.type != "cpu":
+            return None
+        for number, piece in list(self._pieces.items()):
+            begin = self._starts[number]
+            if begin <= storage.data_ptr() < begin + len(piece):
+                offset = tensor.data_ptr() - begin
+                return Address(number, offset, tensor.dtype, tuple(tensor.shape), tensor.stride())
+        return None
+
+    def alive(self) -> dict[int, Piece]:
+        """The pieces that somebody still uses, by number."""
+        return dict(self._pieces)
+
+    def _place(self, size: int) -> tuple[Piece, int]:
+        if size >= ARENA:
+            return self._piece(size), 0
+        if self._arena is None or self._arena[1] + size > ARENA:
+            self._arena = (self._piece(ARENA), 0)
+        piece, offset = self._arena
+        self._arena = (piece, offset + -(-size // ALIGNMENT) * ALIGNMENT)
+        return piece, offset
+
+    def _piece(self, size: int) -> Piece:
+        descriptor = _anonymous_file(size)
+        piece = Piece(descriptor, size)
+        piece.number, piece.descriptor = next(self._numbers), descriptor
+        self._pieces[piece.number] = piece
+        self._starts[piece.number] = torch.frombuffer(piece, dtype=torch.uint8, count=1).data_ptr()
+        finalize(piece, _forget, descriptor, self._starts, piece.number)
+        return piece
+
+
+def _forget(descriptor: int, starts: dict[int, int], number: int) -> None:
+    os.close(descriptor)
+    starts.pop(number, None)
+
+
+def _anonymous_file(size: int) -> int:
+    """A file of `size` bytes in memory, without a name."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("esgd")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        os.ftruncate(descriptor, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)  # a full memory is refused here, not by a signal later
+    except OSError as error:
+        os.close(descriptor)
+        raise EngineError(
+            f"the machine has no {size / 1e6:.0f} MB of memory left for rows that workers share ({error.strerror}). "
+            f"Use a smaller population, or engine='loop', which needs no second copy of the data."
+        ) from error
+    return descriptor
+
+
+class Mappings:
+    """The shared memory of one pool, as a worker sees it."""
+
+    def __init__(self) -> None:
+        self._pieces = dict[int, mmap.mmap]()
+
+    def add(self, number: int, descriptor: int) -> None:
+        self._pieces[number] = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        os.close(descriptor)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._pieces.pop(number, None)
+
+    def tensor(self, address: Address) -> Tensor:
+        storage = torch.frombuffer(self._pieces[address.piece], dtype=torch.uint8).untyped_storage()
+        start = address.offset // address.dtype.itemsize
+        return torch.empty(0, dtype=address.dtype).set_(storage, start, address.shape, address.stride)
+
+    def buffer(self, address: Address) -> memoryview:
+        return memoryview(self._pieces[address.piece])[address.offset : address.offset + prod(address.shape)]

@@ -1,0 +1,155 @@
+"""What travels between a pool and its workers: pickled messages in which tensors are addresses of shared memory.
+
+Both ends are processes of one program, joined by a socket without a name; nothing that comes from a disk or a network
+is ever read here. Large tensors and arrays of the task are put into shared memory once, so that a dataset is there once
+per machine and not once per worker.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+import torch
+from torch import Tensor
+
+from esgd.engines.pool.memory import Address, Mappings, Memory
+
+LARGE = 1 << 16
+"""Bytes from which a tensor or array of the task goes into shared memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """A pickled value, the pieces of shared memory it speaks of, and what must stay alive while it is of use."""
+
+    content: bytes
+    pieces: frozenset[int]
+    buffers: tuple[Address, ...] = ()
+    kept: list[Tensor] = field(default_factory=list)
+
+
+def pack(value: Any, memory: Memory, *, share: bool = False) -> Parcel:
+    """Pickle a value; what lies in shared memory becomes its address. With `share`, what is large is put there."""
+    kept, buffers, file = list[Tensor](), list[Address](), io.BytesIO()
+
+    def aside(buffer: pickle.PickleBuffer) -> bool:
+        """Whether a buffer (of a NumPy array, say) stays inside the pickle."""
+        raw = buffer.raw()
+        if not share or raw.nbytes < LARGE:
+            return True
+        copy = memory.within_reach(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+        kept.append(copy)
+        buffers.append(_address(memory, copy))
+        return False
+
+    pickler = _Pickler(file, memory, kept, aside, share=share)
+    pickler.dump(value)
+    pieces = pickler.pieces | {address.piece for address in buffers}
+    return Parcel(file.getvalue(), frozenset(pieces), tuple(buffers), kept)
+
+
+def unpack(content: bytes, mappings: Mappings, buffers: Sequence[Address] = ()) -> Any:
+    """The inverse of `pack`, in a worker."""
+    unpickler = _Unpickler(io.BytesIO(content), buffers=[mappings.buffer(address) for address in buffers])
+    unpickler.mappings = mappings
+    return unpickler.load()
+
+
+def _address(memory: Memory, tensor: Tensor) -> Address:
+    address = memory.address(tensor)
+    assert address is not None, "the memory has just placed it"
+    return address
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotations
+    """cloudpickle, so that lambdas and classes of a script or notebook travel; tensors are addresses where they can."""
+
+    def __init__(self, file: io.BytesIO, memory: Memory, kept: list[Tensor], aside: Any, *, share: bool) -> None:
+        super().__init__(file, protocol=5, buffer_callback=aside)
+        self.memory, self.kept, self.share = memory, kept, share
+        self.pieces = set[int]()
+        self._storages = dict[int, Tensor]()  # a storage that several tensors view is copied once
+
+    def persistent_id(self, value: Any) -> Address | None:
+        if type(value) is not Tensor or value.numel() == 0:
+            return None
+        address = self.memory.address(value)
+        if address is None and self.share and _can_be_shared(value):
+            address = self._shared(value)
+        if address is not None:
+            self.pieces.add(address.piece)
+        return address
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is Tensor and _is_plain(value):
+            return _tensor, (
+                bytearray(value.contiguous().reshape(-1).view(torch.uint8).numpy()),
+                value.dtype,
+                value.shape,
+            )
+        return super().reducer_override(value)
+
+    def _shared(self, tensor: Tensor) -> Address:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._storages:
+            whole = self.memory.within_reach(torch.empty(0, dtype=torch.uint8).set_(storage))
+            self._storages[storage.data_ptr()] = whole
+            self.kept.append(whole)
+        copy = _address(self.memory, self._storages[storage.data_ptr()])
+        offset = copy.offset + int(tensor.storage_offset()) * tensor.dtype.itemsize
+        return Address(copy.piece, offset, tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+class _Unpickler(pickle.Unpickler):
+    mappings: Mappings
+
+    def persistent_load(self, address: Address) -> Tensor:
+        return self.mappings.tensor(address)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether bytes, dtype and shape say everything about a tensor."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _can_be_shared(tensor: Tensor) -> bool:
+    return _is_plain(tensor) and tensor.untyped_storage().nbytes() >= LARGE
+
+
+def _tensor(content: bytearray, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return torch.frombuffer(content, dtype=dtype).view(shape) if content else torch.empty(shape, dtype=dtype)
+
+
+class Line:
+    """One end of the socket between the pool and a worker."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket, self.connection = end, Connection(os.dup(end.fileno()))
+
+    def send(self, content: bytes, descriptors: Sequence[int] = ()) -> None:
+        """A message, with open files if there are any."""
+        self.connection.send_bytes(len(descriptors).to_bytes(4) + content)
+        if descriptors:
+            socket.send_fds(self.socket, [b"."], list(descriptors))
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        message = self.connection.recv_bytes()
+        expected = int.from_bytes(message[:4])
+        descriptors = socket.recv_fds(self.socket, 1, expected)[1] if expected else []
+        return message[4:], descriptors
+
+    def close(self) -> None:
+        self.connection.close()
+        self.socket.close()

@@ -1,0 +1,61 @@
+"""A function recorded once and played back: the same kernels without Python's and `vmap`'s share of every step.
+
+`torch.fx` runs a function on real tensors and writes down each operation. For small networks more than half the time of
+a step is spent finding out what to do next; played back, that is gone, and no compiler is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+REMEMBERED = 32
+"""Recordings that are kept; each belongs to one shape of batch and one setting."""
+
+
+class Traced:
+    """A function that is recorded when it is called with the same shapes for the second time.
+
+    It is recorded twice, under different random numbers. If the two differ, its Python draws numbers or changes its
+    mind, and it is called as it is. Random *tensors* (dropout) are operations like all others, new in each call.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._recordings = dict[Hashable, Callable[..., Any] | None]()
+
+    def __call__(self, key: Hashable, *arguments: Any) -> Any:
+        """Call it; `key` stands for all arguments but the last, the batch, whose form is looked at."""
+        key = (key, *_form(arguments[-1]))
+        if key not in self._recordings:
+            if len(self._recordings) >= REMEMBERED:
+                self._recordings.pop(next(iter(self._recordings)))
+            self._recordings[key] = None
+            return self._function(*arguments)
+        if self._recordings[key] is None:
+            self._recordings[key] = self._record(arguments)
+        recording = self._recordings[key]
+        assert recording is not None
+        return recording(*arguments)
+
+    def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        first, second = (self._recorded(arguments) for _ in range(2))
+        return first if first.code == second.code else self._function
+
+    def _recorded(self, arguments: tuple[Any, ...]) -> torch.fx.GraphModule:
+        """One recording; it really runs, so it is given copies of what it may change, and its own random numbers."""
+        copies = pytree.tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, arguments)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            return make_fx(self._function)(*copies)
+
+
+def _form(batch: Any) -> list[Hashable]:
+    """What a recording depends on: structure, shapes, dtypes, strides; other values by themselves."""
+    leaves, structure = pytree.tree_flatten(batch)
+    forms = [(leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    return [structure, *forms]

@@ -1,0 +1,170 @@
+"""`Vmap(chunk)`: many networks in one batched computation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from esgd.engines.computing import Computing, Precision
+from esgd.engines.jobs import Bench, in_groups
+from esgd.engines.loop import SoloBench
+from esgd.engines.seat import Begun, Born, Score, Seat
+from esgd.engines.stint import Stint
+from esgd.engines.vmap.batches import UnstackableError, stack
+from esgd.engines.vmap.chunk import Chunk, Examiner
+from esgd.engines.vmap.descent import family
+from esgd.engines.vmap.network import UNSUPPORTED, Network
+from esgd.engines.vmap.walk import ChunkWalk
+from esgd.engines.walk import Start
+from esgd.engines.workshop import HandedOut, Here
+from esgd.errors import EngineError, EsgdError, RecipeError
+from esgd.genome import Buffers
+from esgd.policies import Policy, optimizer_class
+from esgd.protocols import Rules, Step, Tick, Workshop
+from esgd.randomness import global_randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vmap:
+    """Train and evaluate up to `chunk` individuals at once in this process; the other fields are `Computing`'s.
+
+    Each row has its own batches, its own hyper-parameters and, where settings differ, a group of its own. Equal to
+    `Loop` up to rounding, except that networks with dropout draw other random numbers. For many small networks, and
+    for GPUs.
+    """
+
+    chunk: int = 16
+    device: str = "cpu"
+    threads: int | None = None
+    precision: Precision = "float32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.chunk, bool) or not isinstance(self.chunk, int) or self.chunk < 1:
+            raise RecipeError(f"chunk={self.chunk!r} is not 1 or more: it is how many networks are trained at once.")
+        _ = self.computing  # refuses what cannot be
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(device=self.device, threads=self.threads, precision=self.precision, compile=self.compile)
+
+    @property
+    def seats(self) -> int:
+        return self.chunk
+
+    def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
+        """Rows with the same settings, at most `chunk`, one family of optimizers beside the other."""
+        by_settings = dict[Any, list[int]]()
+        for j, policy in enumerate(policies):
+            alone = j if _needs_closure(policy) else None
+            by_settings.setdefault((alone, repr(sorted(policy.settings.items()))), []).append(j)
+        return [
+            sorted(group, key=lambda j: (family(policies[j]).__name__, j))
+            for members in by_settings.values()
+            for group in in_groups(members, self.chunk)
+        ]
+
+    def bench(self, rules: Rules) -> Bench:
+        return ChunkBench(rules, self.computing, self.chunk)
+
+    @contextmanager
+    def open(self, rules: Rules, tick: Tick) -> Iterator[Workshop]:
+        hands = Here(self.bench(rules), self.threads)
+        yield HandedOut(rules, hands, grouping=self.groups, seats=self.seats, tick=tick)
+
+
+def _needs_closure(policy: Policy) -> bool:
+    """Whether an optimizer evaluates the loss itself, like L-BFGS: then it has to be alone."""
+    step = inspect.signature(optimizer_class(policy.optimizer).step)
+    return any(p.name == "closure" and p.default is p.empty for p in step.parameters.values())
+
+
+class ChunkBench:
+    """A bench with many seats. One who sits alone, or cannot be batched after all, is trained as `Loop` would."""
+
+    def __init__(self, rules: Rules, computing: Computing, seats: int) -> None:
+        self.rules, self.seats, self.computing = rules, seats, computing
+        seat = Seat(rules, computing)
+        self.solo = SoloBench(seat)
+        self.network = Network(rules, computing, seat)
+        self.examiner = Examiner(rules, computing, self.network, seat)
+        self._scores_singly = False
+        if seat.sparse:
+            raise EngineError(
+                "Vmap cannot train an embedding with sparse=True: its gradients cannot be stacked. Use engine='loop', "
+                "or Pool(inner=Loop()) for all cores."
+            )
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """One gradient and one fitness of two rows, so that what cannot be batched is refused before anything else."""
+        genome, task = self.rules.genome, self.rules.task
+        two = Chunk.of(genome, [Born(*genome.read(genome.template))] * 2, self.computing)
+        seeds = self.rules.seeds.at("try out")
+        with global_randomness(seeds.integer()):
+            task.prepare(self.network.module, {})
+            batch = next(iter(task.batches(seeds, {})), None)
+            if batch is not None:
+                try:
+                    stacked = self.computing.to_device(stack([batch, batch]))
+                except UnstackableError as error:
+                    raise EngineError(
+                        "Vmap cannot stack the batches of this task: they hold something other than tensors. Use "
+                        "engine='loop', or Pool(inner=Loop()) for all cores."
+                    ) from error
+                self.network.module.train()
+                self.network.try_out(two.stacks, two.copy().buffers, stacked)
+            self.network.module.eval()
+            part = next(iter(task.parts()), None)
+            if part is not None:
+                try:
+                    self.network.fitness(two.stacks, two.buffers, self.computing.to_device(part[1]))
+                except UNSUPPORTED:
+                    self._scores_singly = True
+
+    def train(self, starts: Sequence[Start], step: Step) -> Stint:
+        if len(starts) == 1:
+            return self.solo.train(starts, step)
+        walk = ChunkWalk(self.examiner, starts, step)
+        try:
+            return walk.outcome(step.backoff(walk, step.epochs))
+        except UnstackableError:
+            return self.solo.train(starts, step)
+        except EsgdError:
+            raise
+        except (ArithmeticError, RuntimeError, ValueError):
+            if not walk.chunk.exploded():  # one row's NaN, refused by the loss, must not end the others
+                raise
+            return self.solo.train(starts, step)
+
+    def scores(self, born: Sequence[Born], cutoff: float, begun: Sequence[Begun]) -> list[Score]:
+        if self._scores_singly or len(born) == 1 or any(begun):
+            return self.solo.scores(born, cutoff, begun)
+        if not born:
+            return []
+        chunk = Chunk.of(self.rules.genome, born, self.computing)
+        try:
+            return self.examiner.scores(chunk, cutoff)
+        except EsgdError:
+            raise
+        except (ArithmeticError, RuntimeError, ValueError):
+            if not chunk.exploded():
+                raise
+            return self.solo.scores(born, cutoff, begun)
+
+    def calibrated(self, born: Sequence[Born]) -> list[tuple[Buffers, int]]:
+        if not born:
+            return []
+        chunk = Chunk.of(self.rules.genome, born, self.computing)
+        samples = self.examiner.calibrate(chunk)
+        return [
+            ({name: stacked[i].cpu().clone() for name, stacked in chunk.buffers.items()}, samples)
+            for i in range(len(born))
+        ]
+
+    def forget_order(self) -> None:
+        self.solo.forget_order()
+        self.examiner.forget_order()
