@@ -24,47 +24,47 @@ def evolve(
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
 
-    `start` is an initial population of your own, or the `state` of an earlier generation to go on from; then the result
-    is the same, bit for bit, as if there had been no stop.
+    `start` is a population of your own, or a generation's `state` to go on from, bit for bit as if there was no stop.
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed, start)  # bad input is refused here, not at the first generation
-    return _generations(rules, recipe, choose(engine, rules.genome.size), start, tick)
+    return _generations(rules, recipe, choose(engine, rules, recipe.load).engine, start, tick)
 
 
 def _generations(
     rules: Rules, recipe: Recipe, engine: Engine, start: Population | State | None, tick: Tick
 ) -> Iterator[Generation]:
-    seeds = rules.seeds
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as workshop:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
-        beginning = begin(workshop, rules, recipe, start)
-        state = beginning.state
+        state, immigrants, waiver = begin(workshop, rules, recipe, start)
+        del start
 
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):
-            chronicle = Chronicle(task=rules.task, recipe=recipe, stage=stage, state=state, waiver=beginning.waiver)
+            chronicle = Chronicle(rules.task, recipe, stage, state, waiver)
 
             # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule
-            policies = pick(stage, recipe, state, seeds)
+            policies = pick(stage, recipe, state, rules.seeds)
 
             # for s = 1 : K_s  SGD update of θ_j using π_j; if the fitness degrades, back off to the previous step
             trained = workshop.train(state.population, policies, sgd_step(stage, recipe))
-            chronicle.trained(policies, trained)
+            state = chronicle.trained(policies, trained)
 
             # for v = 1 : K_v
             for v in range(1, stage.evolution_steps + 1):
                 # Generate offspring population Ψ_λ
-                everyone, roles = candidates(trained, beginning.immigrants)
-                births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=seeds)
+                everyone, roles = candidates(trained, immigrants)
+                births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=rules.seeds)
 
                 # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
                 scores = workshop.evaluate(everyone, births, elites=recipe.cutoff_rank)
-                chosen = recipe.survive(everyone, roles, scores, seeds("rest", stage.k, v))
+                chosen = recipe.survive(everyone, roles, scores, rules.seeds("rest", stage.k, v))
                 trained = trained.then(workshop.unite(everyone, births, scores, chosen))
+                del everyone  # two populations in memory at a time, not three
 
             # Ψ(k+1) ← Ψ(k)
             generation = chronicle.conclude(trained.population, workshop.spent())
             state = generation.state
             yield generation
+            del generation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
 
 from esgd.errors import EsgdError, RecipeError, TaskError
@@ -44,24 +43,14 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | N
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Beginning:
-    """Where a run sets out from.
-
-    | field        | meaning                                                                          |
-    |--------------|----------------------------------------------------------------------------------|
-    | `state`      | Ψ^(0), or the state to go on from                                                |
-    | `immigrants` | fixed networks that compete in every generation, scored once                     |
-    | `waiver`     | why the guarantee is waived, or nothing                                          |
-    """
-
-    state: State
-    immigrants: Population
-    waiver: str
+Beginning = tuple[State, Population, str]
 
 
 def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
-    """Make or take up the population, score it, and score one individual a second time."""
+    """Make or take up the population, score it, and score one individual a second time.
+
+    Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
+    """
     if isinstance(start, State):
         state = start
     else:
@@ -93,7 +82,7 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     immigrants = scored(workshop, foreign)
     if isinstance(start, State):
         workshop.spent()  # what a resumed run does again is not part of its ledger
-    return Beginning(state, immigrants, waiver)
+    return state, immigrants, waiver
 
 
 def _founding(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | None) -> Population:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -60,38 +60,35 @@ def candidates(trained: Trained, immigrants: Population) -> tuple[Population, li
     return trained.population.join(arriving).join(trained.ends), roles
 
 
-@dataclass(kw_only=True, eq=False)
 class Chronicle:
-    """Takes down one generation."""
+    """Takes down one generation. It remembers of Ψ^(k−1) what can be said of it, not the rows."""
 
-    task: Task
-    recipe: Recipe
-    stage: Stage
-    state: State
-    waiver: str
-    begun: float = field(default_factory=perf_counter)
-    sgd: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
+        self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
+        self.archive, self.history = state.archive, state.history
+        self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
+        self.begun, self.sgd = perf_counter(), dict[str, Any]()
 
-    def trained(self, policies: Sequence[Policy], trained: Trained) -> None:
-        """What the SGD step did."""
-        before = self.state.population
+    def trained(self, policies: Sequence[Policy], trained: Trained) -> State:
+        """What the SGD step did; returns the state it leaves, so that nobody need keep the one before."""
         self.sgd = {
             "policies": tuple(policies),
-            "before": tuple(zip((birth.id for birth in before.births), before.fitness.tolist(), strict=True)),
+            "before": tuple(zip(self.ids, self.fitness.tolist(), strict=True)),
             "after": tuple(trained.population.fitness.tolist()),
             "accepted": tuple(trained.moved.tolist()),
             "backed_off": int(trained.refused.sum()),
-            "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(before),
+            "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(self.ids),
             "diverged": int(trained.diverged.sum()),
         }
+        return State(self.stage.k - 1, trained.population, self.archive, self.history)
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
-        recipe, k, old, m = self.recipe, self.stage.k, self.state, self.recipe.elite_count
+        recipe, k, m = self.recipe, self.stage.k, self.recipe.elite_count
         if not self.waiver:
-            check(old.population, population, m, k)
+            check(self.fitness, population.fitness, m, k)
         best = population.champion
-        archive = best if float(best.fitness[0]) < float(old.archive.fitness[0]) else old.archive
+        archive = best if float(best.fitness[0]) < float(self.archive.fitness[0]) else self.archive
         generation = Generation(
             k=k,
             stage=self.stage.name,
@@ -103,17 +100,17 @@ class Chronicle:
             test=self.task.test(archive.best.module()),
             work=work,
             seconds=perf_counter() - self.begun,
-            state=old,
+            state=State(k, population, archive, self.history),
             **self.sgd,
         )
         line = generation.record()
         steps, comparable = self.task.steps({}), self.task.nonnegative
-        notes = examine(line, old.history, recipe, steps, comparable=comparable)
-        said = any(note["kind"] == "noisy" for line in old.history for note in line["notes"])
+        notes = examine(line, self.history, recipe, steps, comparable=comparable)
+        said = any(note["kind"] == "noisy" for line in self.history for note in line["notes"])
         if self.waiver and not said and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
-        state = State(k, population, archive, (*old.history, line))
+        state = State(k, population, archive, (*self.history, line))
         return replace(generation, notes=notes, state=state)
 
 

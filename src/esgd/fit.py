@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 from esgd.algorithm import evolve
 from esgd.beginning import prepare
 from esgd.engines import choose
+from esgd.engines.auto import Choice
 from esgd.errors import EsgdError
 from esgd.generation import State
 from esgd.population import Population
@@ -84,11 +86,9 @@ def fit(
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
     seed = rules.seeds.root
-    chosen = choose(engine, rules.genome.size)
     with open_folder(run) as folder:
-        manifest = folder.claim(_manifest(recipe, seed, chosen, rules, origin))
-        if engine == "auto":
-            chosen = decode(manifest["engine"])  # a run goes on with what it began with
+        choice = _choice(engine, folder.manifest(), rules, recipe)
+        folder.claim(_manifest(recipe, seed, choice, rules, origin))
         state, damaged = folder.latest(rules.genome)
         del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
@@ -99,11 +99,17 @@ def fit(
                 reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are there already.")
             try:
                 if done < recipe.stage_count:
-                    for generation in evolve(task, recipe, seed=seed, engine=chosen, start=state, tick=reports.tick):
-                        state = folder.save(generation.state)
+                    if choice.why:
+                        reports.say(choice.why)
+                    generations = evolve(task, recipe, seed=seed, engine=choice.engine, start=state, tick=reports.tick)
+                    state = None  # while a generation is made, nobody holds the one before
+                    for generation in generations:
+                        saved = folder.save(generation.state)
                         reports.generation(generation)
+                        done, state = saved.k, saved if saved.k == recipe.stage_count else None
+                        del generation, saved
             except KeyboardInterrupt:
-                reports.say(_farewell(state, folder.path, origin))
+                reports.say(_farewell(done, folder.path, origin))
                 raise
             if folder.path is not None and report:
                 _write_report(folder.path, reports)
@@ -111,11 +117,18 @@ def fit(
     return Result(state, list(state.history), folder.path)
 
 
-def _farewell(state: State | None, path: Path | None, origin: str) -> str:
+def _choice(engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe) -> Choice:
+    """The engine to use; a run that chose for itself goes on with what it began with."""
+    if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
+        return Choice(decode(manifest["engine"]), "")
+    return choose(engine, rules, recipe.load)
+
+
+def _farewell(done: int, path: Path | None, origin: str) -> str:
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
     how = f"esgd resume {path}" if origin else "run the same again"
-    return f"Stopped. {state.k if state else 0} generations are saved in {path}. To go on: {how}"
+    return f"Stopped. {done} generations are saved in {path}. To go on: {how}"
 
 
 def _write_report(path: Path, reports: Reporter) -> None:
@@ -125,13 +138,14 @@ def _write_report(path: Path, reports: Reporter) -> None:
         reports.say(f"No report: {error}")
 
 
-def _manifest(recipe: Recipe, seed: int, engine: Engine, rules: Rules, origin: str) -> dict[str, Any]:
+def _manifest(recipe: Recipe, seed: int, choice: Choice, rules: Rules, origin: str) -> dict[str, Any]:
     genome = rules.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return describe(
         recipe=recipe.described(),
         seed=seed,
-        engine=encode(engine),
+        engine=encode(choice.engine),
+        why=choice.why,
         data=rules.task.describe(),
         network={"layers": repr(genome.template), "parameters": shapes},
         origin=origin,

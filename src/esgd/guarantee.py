@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from esgd.errors import FitnessError
 from esgd.population import Population
@@ -31,9 +33,9 @@ def why_waived(recipe: Recipe, first: float, second: float) -> str:
     return ""
 
 
-def check(before: Population, after: Population, elites: int, k: int) -> None:
+def check(before: Float[Tensor, " n"], after: Float[Tensor, " n"], elites: int, k: int) -> None:
     """Stop the run if an elite rank got worse although every condition of the theorem holds."""
-    old, new = before.fitness.sort().values[:elites], after.fitness.sort().values[:elites]
+    old, new = before.sort().values[:elites], after.sort().values[:elites]
     worse = (new > old).nonzero().flatten()
     if len(worse):
         rank = int(worse[0])

@@ -287,6 +287,14 @@ class Rules:
     baggage: Baggage
 
 
+@dataclass(frozen=True)
+class Load:
+    """How much a run has to do: μ individuals, each for so many epochs of SGD."""
+
+    population: int
+    epochs: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One SGD step of a generation, as an engine sees it."""

@@ -29,6 +29,7 @@ from esgd.protocols import (
     BackOff,
     Baggage,
     BufferRule,
+    Load,
     Mating,
     Mutation,
     Recombination,
@@ -161,6 +162,11 @@ class Recipe:
     def total_epochs(self) -> int:
         """SGD epochs of every individual over the whole run."""
         return self.generations * self.sgd_epochs + (self.fine_tuning.epochs if self.fine_tuning else 0)
+
+    @property
+    def load(self) -> Load:
+        """How much there is to do, for `engine="auto"`."""
+        return Load(self.population, self.total_epochs)
 
     @property
     def stage_count(self) -> int:

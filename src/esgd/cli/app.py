@@ -44,7 +44,9 @@ Sets = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
 ]
 Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
-EngineName = Annotated[str, typer.Option("--engine", help="where to compute: auto or loop")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
+]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
 

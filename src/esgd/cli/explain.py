@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from esgd.beginning import prepare
-from esgd.engines.choose import suited_loop
+from esgd.engines.auto import suited_loop
 from esgd.engines.computing import torch_threads
 from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer

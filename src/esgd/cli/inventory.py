@@ -18,7 +18,7 @@ def inventory() -> dict[str, Any]:
         "species": _strategies(species),
         "operators": _strategies(operators),
         "schedules": _strategies(schedules),
-        "engines": {"auto": "The best choice for this machine and network.", **_strategies(engines)},
+        "engines": {"auto": "Whichever is the fastest here, by timing a few real steps.", **_strategies(engines)},
     }
 
 

@@ -2,37 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
+from typing import Any
 
-import torch
-
+from esgd.engines.auto import Choice, default_device, fastest, suited_loop
+from esgd.engines.computing import Computing
 from esgd.engines.loop import Loop
+from esgd.engines.pool import Pool
+from esgd.engines.vmap import Vmap
 from esgd.errors import RecipeError, did_you_mean
-from esgd.protocols import Engine
+from esgd.protocols import Engine, Load, Rules
 
-SMALL = 200_000
-"""Parameters below which one thread beats several: the tensors are too small to share."""
+KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "vmap": Vmap}
 
 
-def choose(engine: str | Engine, parameters: int) -> Engine:
-    """An engine by name ("auto", "loop") for a network of so many parameters, or the one that was passed.
+def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choice:
+    """The engine that was passed, or the one behind a name.
 
-    >>> choose("auto", parameters=4_810).threads
-    1
+    A name may be followed by settings: "vmap:chunk=32,precision=bf16", "pool:workers=4,inner=vmap", "auto:device=cuda".
+    Without a load, "auto" times nothing.
     """
     if isinstance(engine, Engine):
-        return engine
+        return Choice(engine, "")
     if not isinstance(engine, str):
         raise RecipeError(
-            f"engine={engine!r} is not an engine. Use 'auto', 'loop', or a value such as Loop(threads=1)."
+            f"engine={engine!r} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', or a value such as "
+            f"Pool(inner=Vmap(chunk=32), workers=4)."
         )
-    known: dict[str, Callable[[], Engine]] = {"auto": lambda: suited_loop(parameters), "loop": Loop}
-    if engine not in known:
-        raise RecipeError(f"engine={engine!r} is not known. {did_you_mean(engine, known)}")
-    return known[engine]()
+    name, _, text = engine.partition(":")
+    if name not in ("auto", *KINDS):
+        raise RecipeError(f"engine={engine!r} is not known. {did_you_mean(name, ('auto', *KINDS))}")
+    settings = _settings(engine, text)
+    if name != "auto":
+        return Choice(_built(engine, name, settings), "")
+    computing = _made(engine, Computing, {"device": default_device(), **settings})
+    if load is None:
+        return Choice(suited_loop(rules.genome.size, computing), "")
+    return fastest(rules, load, computing)
 
 
-def suited_loop(parameters: int) -> Loop:
-    """The plain engine on the best device here, with as many threads as the network can use."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Loop(device=device, threads=1 if device == "cpu" and parameters < SMALL else None)
+def _settings(engine: str, text: str) -> dict[str, Any]:
+    """NAME=VALUE, separated by commas; values are TOML, or plain words."""
+    settings = dict[str, Any]()
+    for assignment in filter(None, text.split(",")):
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise RecipeError(
+                f"engine={engine!r}: {assignment!r} has no value. Write NAME=VALUE, as in pool:workers=4."
+            )
+        try:
+            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[name.strip()] = value.strip()
+    return settings
+
+
+def _built(engine: str, name: str, settings: dict[str, Any]) -> Engine:
+    """An engine by name; what a pool does not know itself goes to its inner engine."""
+    if name != "pool":
+        return _made(engine, KINDS[name], settings)  # type: ignore[no-any-return]
+    own = {key: settings.pop(key) for key in ("workers",) if key in settings}
+    inner = settings.pop("inner", "loop")
+    if inner not in ("loop", "vmap"):
+        raise RecipeError(f"engine={engine!r}: inner={inner!r} is not known. {did_you_mean(inner, ('loop', 'vmap'))}")
+    return _made(engine, Pool, {"inner": _made(engine, KINDS[inner], settings), **own})  # type: ignore[no-any-return]
+
+
+def _made(engine: str, kind: type[Any], settings: dict[str, Any]) -> Any:
+    try:
+        return kind(**settings)
+    except TypeError as error:
+        known = kind.__dataclass_fields__
+        unknown = next((name for name in settings if name not in known), None)
+        if unknown is None:
+            raise RecipeError(f"engine={engine!r} has a setting of the wrong type: {error}.") from error
+        raise RecipeError(
+            f"engine={engine!r}: there is no setting {unknown!r}. {did_you_mean(unknown, known)}"
+        ) from error

@@ -172,6 +172,9 @@ class NoFolder:
 
     path: None = None
 
+    def manifest(self) -> None:
+        return None
+
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         return dict(manifest)
 

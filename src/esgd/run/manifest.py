@@ -13,7 +13,7 @@ IDENTITY = ("recipe", "seed", "data", "network")
 
 
 def describe(
-    *, recipe: Mapping[str, Any], seed: int, engine: Any, data: Any, network: Any, origin: str
+    *, recipe: Mapping[str, Any], seed: int, engine: Any, why: str, data: Any, network: Any, origin: str
 ) -> dict[str, Any]:
     """The manifest of a run that begins now."""
     return {
@@ -21,6 +21,7 @@ def describe(
         "recipe": dict(recipe),
         "seed": seed,
         "engine": engine,
+        "engine_because": why,
         "data": data,
         "network": network,
         "versions": {name: _version(name) for name in ("esgd", "torch", "numpy", "safetensors")},

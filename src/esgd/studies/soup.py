@@ -45,7 +45,7 @@ def greedy_soup(
         baggage=Fresh(),
     )
     order = population.order[: elites or len(population)]
-    with choose(engine, genome.size).open(rules, lambda phase, done, total: None) as workshop:
+    with choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as workshop:
         mates: tuple[int, ...] = (order[0],)
         fitness = float(population.fitness[order[0]])
         for candidate in order[1:]:

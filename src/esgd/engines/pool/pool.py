@@ -66,6 +66,10 @@ class Pool:
         finally:
             crew.close()
 
+    def check_sendable(self, rules: Rules) -> None:
+        """Refuse a task that cannot be sent to other processes."""
+        self._welcome(self.inner.device, rules, Memory())
+
     def _welcomes(self, rules: Rules, memory: Memory) -> list[Parcel]:
         """What each worker is told first: its engine and the rules, packed once for each device."""
         devices = self._devices()

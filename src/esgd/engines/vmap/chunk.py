@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from esgd.engines.computing import Computing
-from esgd.engines.seat import ROUNDING, Born, Score, Seat, check_sign
+from esgd.engines.seat import ROUNDING, Begun, Born, Score, Seat, check_sign, samples_in
 from esgd.engines.vmap.network import Network
 from esgd.errors import TaskError
 from esgd.genome import Genome
@@ -51,6 +51,17 @@ class Chunk:
             {name: stack.clone() for name, stack in self.buffers.items()},
         )
 
+    def padded(self, n: int) -> Chunk:
+        """The same with copies of the last row behind it, n rows in all."""
+        if len(self) == n:
+            return self
+        index = torch.arange(n).clamp(max=len(self) - 1)
+        return Chunk(
+            self.genome,
+            {name: stack[index] for name, stack in self.stacks.items()},
+            {name: stack[index] for name, stack in self.buffers.items()},
+        )
+
     def exploded(self) -> bool:
         """Whether any row has a parameter that is NaN or so large that its square overflows."""
         limit = torch.finfo(self.genome.dtype).max ** 0.5
@@ -58,10 +69,14 @@ class Chunk:
 
 
 class Examiner:
-    """Takes the fitness of chunks."""
+    """Takes the fitness of chunks.
 
-    def __init__(self, rules: Rules, computing: Computing, network: Network, seat: Seat) -> None:
-        self.rules, self.computing, self.network, self.seat = rules, computing, network, seat
+    A matrix product may round differently for another number of rows, and a fitness must not depend on who is examined
+    at the same time: chunks are filled up to the number of seats, always.
+    """
+
+    def __init__(self, rules: Rules, computing: Computing, network: Network, seat: Seat, seats: int) -> None:
+        self.rules, self.computing, self.network, self.seat, self.seats = rules, computing, network, seat, seats
         self._samples: int | None = None
         self._hardest: Sequence[int] | None = None
 
@@ -99,36 +114,42 @@ class Examiner:
         return samples
 
     @torch.no_grad()
-    def scores(self, chunk: Chunk, cutoff: float = inf) -> list[Score]:
+    def scores(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Begun] = ()) -> list[Score]:
         """As `Seat.score`, for all rows; it stops early once no row can reach the cut-off."""
-        task, n, calibrated = self.rules.task, len(chunk), self.calibrate(chunk)
+        task, n, full = self.rules.task, len(chunk), chunk.padded(self.seats)
+        calibrated = self.calibrate(full)
         self.network.module.eval()
-        total, seen = self._samples, 0
-        parts = [dict[int, tuple[float, int]]() for _ in range(n)]
-        partial, lost, over = [0.0] * n, [False] * n, [False] * n
-        may_stop = task.nonnegative and total is not None and cutoff < inf
+        total, may_stop = self._samples, task.nonnegative and self._samples is not None and cutoff < inf
+        parts = [dict(each) for each in begun] or [dict[int, tuple[float, int]]() for _ in range(n)]
+        before = [samples_in(each) for each in parts]
         for part, batch in task.parts(self._hardest if may_stop else None):
-            losses = self.network.fitness(chunk.stacks, chunk.buffers, self.computing.to_device(batch)).tolist()
-            size = task.size(batch)
-            seen += size
-            for i, loss in enumerate(losses):
+            if all(part in each for each in parts):
+                continue
+            losses = self.network.fitness(full.stacks, full.buffers, self.computing.to_device(batch)).tolist()
+            for each, loss in zip(parts, losses, strict=False):  # what fills the chunk up is not looked at
                 check_sign(task, part, loss)
-                parts[i][part], partial[i] = (loss, size), partial[i] + loss
-                lost[i] |= not isfinite(loss)
-                over[i] |= may_stop and partial[i] / (total or 1) > cutoff * (1 + ROUNDING)
-            if total is not None and seen < total and all(a or b for a, b in zip(lost, over, strict=True)):
+                each.setdefault(part, (loss, task.size(batch)))
+            if total is not None and all(_settled(each, total, cutoff if may_stop else inf) for each in parts):
                 break
-        if seen == 0:
+        if not any(parts):
             raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
-        saved = (total or seen) - seen
-        if not saved:
+        seen = max(map(samples_in, parts))
+        if total is None or seen == total:
             self._samples = seen
             self._hardest = sorted(parts[0], key=lambda part: (-sum(each[part][0] for each in parts), part))
-        found = []
-        for i in range(n):
-            buffers = {name: stack[i].cpu().clone() for name, stack in chunk.buffers.items()}
-            fitness = sum(parts[i][part][0] for part in sorted(parts[i])) / seen
-            complete = lost[i] or not saved
-            fitness = fitness if complete and isfinite(fitness) else inf
-            found.append(Score(fitness, complete, seen + calibrated, saved, parts[i], buffers))
-        return found
+        for name, stack in chunk.buffers.items():
+            stack.copy_(full.buffers[name][:n])
+        return [self._score(chunk, i, parts[i], seen - before[i] + calibrated) for i in range(n)]
+
+    def _score(self, chunk: Chunk, i: int, parts: Begun, samples: int) -> Score:
+        saved = (self._samples or 0) - samples_in(parts)
+        complete = not saved or not all(isfinite(loss) for loss, _ in parts.values())
+        fitness = sum(parts[part][0] for part in sorted(parts)) / samples_in(parts) if complete else inf
+        buffers = {name: stack[i].cpu().clone() for name, stack in chunk.buffers.items()}
+        return Score(fitness if isfinite(fitness) else inf, complete, samples, saved, parts, buffers)
+
+
+def _settled(parts: Begun, total: int, cutoff: float) -> bool:
+    """Whether more parts cannot change anything: the row has diverged, or is above the cut-off already."""
+    losses = [loss for loss, _ in parts.values()]
+    return not all(map(isfinite, losses)) or sum(losses) / total > cutoff * (1 + ROUNDING)

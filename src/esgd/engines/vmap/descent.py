@@ -27,7 +27,7 @@ _ADAM = {"lr", "betas", "eps", "weight_decay"}
 class Descent(Protocol):
     """The optimizers of some rows, in step."""
 
-    def step(self, gradients: Stacks, factors: Float[Tensor, " n"]) -> None:
+    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
         """One update; `factors` are the schedules' factors on each learning rate."""
         ...
 
@@ -65,6 +65,20 @@ class Column:
         return self.values.view(-1, *[1] * (stack.dim() - 1))
 
 
+class Rates:
+    """Learning rates under their schedules: a new column only where a factor has changed."""
+
+    def __init__(self, rates: Sequence[float], like: Tensor) -> None:
+        self._rates, self._like = rates, like
+        self._factors: Sequence[float] | None = None
+
+    def at(self, factors: Sequence[float]) -> Column:
+        if factors != self._factors:
+            scaled = [rate * factor for rate, factor in zip(self._rates, factors, strict=True)]
+            self._factors, self._column = factors, Column(scaled, self._like)
+        return self._column
+
+
 class StackedSGD:
     """`torch.optim.SGD` (momentum, dampening, Nesterov, weight decay) for n rows."""
 
@@ -73,12 +87,14 @@ class StackedSGD:
         groups = [_defaults(policy) for policy in policies]
         like = stacks[0]
         momentum = [group["momentum"] for group in groups]
-        self.rate = Column([-group["lr"] for group in groups], like)
         self.momentum = Column(momentum, like)
         self.decay = Column([group["weight_decay"] for group in groups], like)
         # Without momentum torch ignores dampening.
         self.dampening = Column([group["dampening"] if group["momentum"] else 0.0 for group in groups], like)
         self.nesterov = Column([float(group["nesterov"]) for group in groups], like)
+        self.kept = Column([1.0 - value for value in self.dampening.values.tolist()], like)
+        self.mixed = self.nesterov.some and not bool(self.nesterov.values.all())
+        self.rates = Rates([-group["lr"] for group in groups], like)
         self.velocity = [torch.zeros_like(stack) for stack in stacks]
         self.fresh = torch.ones(len(policies), dtype=torch.bool, device=like.device)
         for row, carried in enumerate(_carried(policies, baggage)):
@@ -87,23 +103,23 @@ class StackedSGD:
                 self.fresh[row] = False
 
     @torch.no_grad()
-    def step(self, gradients: Stacks, factors: Float[Tensor, " n"]) -> None:
-        rate = Column(self.rate.values * factors.to(self.rate.values), self.stacks[0])
-        keep = Column(torch.where(self.fresh, 1.0, 1.0 - self.dampening.values), self.stacks[0])
-        mixed = self.nesterov.some and not bool(self.nesterov.values.all())
+    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
+        rate = self.rates.at(factors)
+        if self.dampening.some:  # the first velocity is the gradient itself
+            kept = Column(torch.where(self.fresh, 1.0, self.kept.values), self.stacks[0])
         for stack, velocity, gradient in zip(self.stacks, self.velocity, gradients, strict=True):
             if self.decay.some:
                 gradient = torch.addcmul(gradient, stack, self.decay.over(stack))
             if not self.momentum.some:
                 stack.addcmul_(gradient, rate.over(stack))
                 continue
-            scaled = gradient * keep.over(stack) if self.dampening.some else gradient
+            scaled = gradient * kept.over(stack) if self.dampening.some else gradient
             momentum = self.momentum.over(stack)
             torch.addcmul(scaled, velocity, momentum, out=velocity)
             direction = velocity
             if self.nesterov.some:
                 ahead = torch.addcmul(gradient, velocity, momentum)
-                direction = torch.where(self.nesterov.over(stack) > 0, ahead, velocity) if mixed else ahead
+                direction = torch.where(self.nesterov.over(stack) > 0, ahead, velocity) if self.mixed else ahead
             stack.addcmul_(direction, rate.over(stack))
         self.fresh.fill_(value=False)
 
@@ -147,9 +163,9 @@ class StackedAdam:
                 self.taken[row] = float(state["step"])
 
     @torch.no_grad()
-    def step(self, gradients: Stacks, factors: Float[Tensor, " n"]) -> None:
+    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
         self.taken += 1
-        rates = self.rates * factors
+        rates = self.rates * torch.tensor(factors, dtype=torch.float64)
         first, second = (1.0 - self.betas ** self.taken[:, None]).unbind(dim=1)
         size, root = (Column(values, self.stacks[0]) for values in (-rates / first, second.rsqrt()))
         shrink = Column(1.0 - rates * self.decoupled, self.stacks[0]) if self.decoupled.any() else None
@@ -194,12 +210,12 @@ class Separate:
         ]
         self.rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
 
-    def step(self, gradients: Stacks, factors: Float[Tensor, " n"]) -> None:
+    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
         for number, (optimizer, parameters) in enumerate(zip(self.optimizers, self.rows, strict=True)):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient[number].contiguous()
             for group, rate in zip(optimizer.param_groups, self.rates[number], strict=True):
-                group["lr"] = rate * float(factors[number])
+                group["lr"] = rate * factors[number]
             optimizer.step()
 
     def mark(self) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class ChunkBench:
         seat = Seat(rules, computing)
         self.solo = SoloBench(seat)
         self.network = Network(rules, computing, seat)
-        self.examiner = Examiner(rules, computing, self.network, seat)
+        self.examiner = Examiner(rules, computing, self.network, seat, seats)
         self._scores_singly = False
         if seat.sparse:
             raise EngineError(
@@ -141,13 +141,11 @@ class ChunkBench:
             return self.solo.train(starts, step)
 
     def scores(self, born: Sequence[Born], cutoff: float, begun: Sequence[Begun]) -> list[Score]:
-        if self._scores_singly or len(born) == 1 or any(begun):
+        if self._scores_singly or not born:
             return self.solo.scores(born, cutoff, begun)
-        if not born:
-            return []
         chunk = Chunk.of(self.rules.genome, born, self.computing)
         try:
-            return self.examiner.scores(chunk, cutoff)
+            return self.examiner.scores(chunk, cutoff, begun)
         except EsgdError:
             raise
         except (ArithmeticError, RuntimeError, ValueError):
@@ -158,7 +156,7 @@ class ChunkBench:
     def calibrated(self, born: Sequence[Born]) -> list[tuple[Buffers, int]]:
         if not born:
             return []
-        chunk = Chunk.of(self.rules.genome, born, self.computing)
+        chunk = Chunk.of(self.rules.genome, born, self.computing).padded(self.seats)
         samples = self.examiner.calibrate(chunk)
         return [
             ({name: stacked[i].cpu().clone() for name, stacked in chunk.buffers.items()}, samples)

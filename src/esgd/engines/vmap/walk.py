@@ -50,7 +50,9 @@ class ChunkWalk:
         self._descents = self._families()
         self._steps = self.rules.task.steps(self.settings)
         self._clip = [start.policy.clip_norm for start in starts]
-        self._schedules = [start.policy.schedule for start in starts]
+        schedules = [start.policy.schedule for start in starts]
+        self._schedules = [each for i, each in enumerate(schedules) if each not in schedules[:i]]
+        self._schedule_of = [self._schedules.index(each) for each in schedules]
 
     def _families(self) -> list[tuple[slice, Descent]]:
         """Rows that share an optimizer's equations, as a slice of the stacks each."""
@@ -90,7 +92,8 @@ class ChunkWalk:
         moved = self.examiner.computing.to_device(batch)
         gradients = self.network.gradients(self.chunk.stacks, self.chunk.buffers, moved, self.settings)
         found = self._clipped([gradients[name] for name in self.chunk.stacks])
-        factors = torch.tensor([schedule(moment) for schedule in self._schedules], dtype=torch.float64)
+        drawn = [schedule(moment) for schedule in self._schedules]
+        factors = [drawn[number] for number in self._schedule_of]
         for rows, descent in self._descents:
             descent.step([gradient[rows] for gradient in found], factors[rows])
         self.work.sgd_forward += samples

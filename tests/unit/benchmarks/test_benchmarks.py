@@ -1,0 +1,136 @@
+"""The benchmark suite: its arithmetic, its sides, and that every script runs on tiny sizes. No test asserts a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.children import Child, SideError
+from benchmarks.limits import operations
+from benchmarks.memory import slope
+from benchmarks.results import Row, save, spread
+from benchmarks.speed import rows
+from benchmarks.table import page
+from benchmarks.workloads import ALL, MOMENTA, RATES, WORKLOADS, Workload
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(script: str, folder: Path, *options: str) -> dict:
+    """What a script writes into its results."""
+    command = [sys.executable, "-m", f"benchmarks.{script}", "--quick", "--out", str(folder), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
+def test_every_network_learns_from_its_data(workload: Workload) -> None:
+    tiny = workload.tiny()
+    (x, y), (fitness_x, _) = tiny.data()
+    model = tiny.make_model()
+    tiny.loss(model(x[: tiny.batch]), y[: tiny.batch]).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert len(x) == tiny.samples
+    assert len(fitness_x) > 0
+
+
+@pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
+def test_batches_are_all_of_one_size(workload: Workload) -> None:
+    assert workload.samples % workload.batch == 0
+
+
+def test_everybody_has_hyper_parameters_of_their_own_within_the_ranges() -> None:
+    hyper = WORKLOADS["W1"].hyper()
+    assert len(set(hyper)) == 64
+    assert all(RATES[0] <= lr <= RATES[1] and MOMENTA[0] <= momentum <= MOMENTA[1] for lr, momentum in hyper)
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    tiny = WORKLOADS["W2"].tiny()
+    (x, y), _ = tiny.data()
+    model = tiny.make_model()
+    with FlopCounterMode(display=False) as counter:
+        tiny.loss(model(x[: tiny.batch]), y[: tiny.batch]).backward()
+    assert operations(tiny) == counter.get_total_flops() * tiny.steps * tiny.individuals
+
+
+def test_a_ratio_is_of_times_from_one_repeat_and_the_best_of_jax_may_change_between_them() -> None:
+    times = {"plain": [8.0, 12.0, 8.0], "auto": [1.0, 2.0, 1.0], "jax vmap": [2.0, 6.0], "jax scan": [3.0, 4.0, 3.0]}
+    found = {row.name: row for row in rows(WORKLOADS["W1"], times, [])}
+    assert found["auto against the plain loop"].value == 8.0
+    assert (found["auto against the plain loop"].low, found["auto against the plain loop"].reached) == (6.0, True)
+    assert (found["auto against the best of JAX"].low, found["auto against the best of JAX"].high) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(("at_least", "reached"), [(True, False), (False, True)])
+def test_a_target_has_a_good_side(at_least: bool, reached: bool) -> None:
+    assert spread("x", [1.0, 3.0, 2.0], target=2.5, at_least=at_least).reached is reached
+
+
+def test_memory_grows_by_the_slope_of_the_peaks() -> None:
+    assert slope([8, 16, 32], [30 + 2.5 * mu for mu in (8, 16, 32)]) == pytest.approx(2.5)
+
+
+def test_a_side_that_cannot_take_part_says_why() -> None:
+    child = Child(sys.executable, "benchmarks.sides.ours", ["W1", "nonsense", "--quick"], patience=120)
+    try:
+        child.answer()
+        with pytest.raises(SideError, match="nonsense"):
+            child.ask("open")
+    finally:
+        child.close()
+
+
+def test_the_table_shows_what_was_missed_beside_what_was_reached(tmp_path: Path) -> None:
+    missed = Row(name="slow", value=0.5, low=0.4, high=0.6, target=1.0)
+    about = {"about": "small, two", "seconds": {}, "one_off": {}, "missing": {"vmap": "refused"}, "busy": 0.5}
+    save(tmp_path, "speed", "W1", [missed], **about, gemm_rate=None, engine="Loop()")
+    save(tmp_path, "speed", "W2", [Row(name="fast", value=2.0, low=2.0, high=2.0, target=1.0)], **about, **EMPTY)
+    text = page(json.loads((tmp_path / "results.json").read_text()))
+    assert "| W1 | slow | 0.5 × | 0.4 – 0.6 | ≥ 1 × | **no** |" in text
+    assert "| W2 | fast | 2 × |  | ≥ 1 × | yes |" in text
+    assert "Missing: *vmap* (refused)." in text
+    assert "Others used 50% of the machine" in text
+
+
+EMPTY = {"gemm_rate": None, "engine": None}
+
+
+@pytest.mark.slow
+def test_speed_times_every_side_in_every_repeat_and_the_table_follows(tmp_path: Path) -> None:
+    part = run("speed", tmp_path, "--only", "W2", "--sides", "plain,auto,gemm", "--repeats", "3")["speed"]["W2"]
+    assert {side: len(times) for side, times in part["seconds"].items()} == {"plain": 3, "auto": 3, "gemm": 3}
+    assert part["missing"] == {}
+    run("table", tmp_path)
+    assert "auto against the plain loop" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "speed.png").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["auto", "loop"])
+def test_a_generation_is_held_against_bare_work(part: str, tmp_path: Path) -> None:
+    found = run("generation_cost", tmp_path, "--only", part)["generation"][part]
+    assert list(found["phases"]) == ["sgd", "fitness", "evolution", "checkpoint", "everything else"]
+    assert len(found["bare"]) == 1
+
+
+@pytest.mark.slow
+def test_growth_visits_four_sizes(tmp_path: Path) -> None:
+    found = run("growth", tmp_path, "--only", "offspring")["growth"]["offspring"]
+    assert found["sizes"] == [2, 4, 8, 16]
+    assert len(found["seconds"]) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").is_file(), reason="memory is read from Linux' /proc")
+def test_memory_is_watched_over_whole_generations(tmp_path: Path) -> None:
+    found = run("memory", tmp_path, "--only", "loop on one thread")["memory"]["loop on one thread"]
+    assert min(found["by_offspring"]["peak_bytes"]) > found["row_bytes"] > 0
+    assert torch.tensor(found["by_population"]["peak_bytes"]).diff().gt(0).all()
