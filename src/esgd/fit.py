@@ -86,6 +86,7 @@ def fit(
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
     seed = rules.seeds.root
+    choose(engine, rules)  # what is no engine is refused before there is a folder
     with open_folder(run) as folder:
         choice = _choice(engine, folder.manifest(), rules, recipe)
         folder.claim(_manifest(recipe, seed, choice, rules, origin))

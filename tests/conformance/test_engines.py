@@ -10,32 +10,37 @@ from typing import Any
 import pytest
 import torch
 
-from esgd import Loop, engines
+from esgd import Loop, Pool, Vmap, engines
 from esgd.beginning import prepare, scored
 from esgd.operators import RandomStart
-from esgd.protocols import Role, Scores
+from esgd.protocols import Scores
 from esgd.testing import check_engine
-from esgd.testing.miniature import RECIPE, miniature, perceptron
+from esgd.testing.miniature import RECIPE, births, miniature, perceptron
 
-ENGINES = [Loop(), Loop(threads=1)]
+EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3)]
+ROUNDED = [Vmap(chunk=1), Vmap(chunk=2, threads=1), Vmap(chunk=8), Pool(inner=Vmap(chunk=3), workers=2)]
 
 
 def test_no_engine_is_left_out() -> None:
     exported = {name for name in engines.__all__ if is_dataclass(getattr(engines, name))}
-    assert {type(each).__name__ for each in ENGINES} == exported
+    assert {type(each).__name__ for each in (*EXACT, *ROUNDED)} == exported
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=str)
-def test_built_in_engines_conform(engine: Any) -> None:
+@pytest.mark.parametrize("engine", EXACT, ids=str)
+def test_engines_that_work_one_by_one_have_the_bits_of_loop(engine: Any) -> None:
     check_engine(engine)
+
+
+@pytest.mark.parametrize("engine", ROUNDED, ids=str)
+def test_engines_that_work_in_batches_equal_loop_up_to_rounding(engine: Any) -> None:
+    check_engine(engine, tolerance=1e-4)
 
 
 def test_the_miniature_gives_early_abort_something_to_do() -> None:
     rules = prepare(miniature(perceptron), RECIPE, 7)
     with Loop(threads=1).open(rules, lambda *tick: None) as loop:
         start = scored(loop, RandomStart()(rules.task, rules.genome, loop, 5, rules.seeds.at("init")))
-        births = RECIPE.breed(start, [Role.HELD] * 5, k=1, v=1, seeds=rules.seeds)
-        complete = loop.evaluate(start, births, elites=3).complete
+        complete = loop.evaluate(start, births(start, rules.seeds), elites=3).complete
     assert complete.any()
     assert not complete.all()
 

@@ -18,6 +18,10 @@ from esgd.recipe import Recipe
 GENOME = Genome.of(nn.Linear(1, 1))
 
 
+def fitness(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def population(*fitness: float) -> Population:
     founders = Population.founders(GENOME, torch.zeros(len(fitness), 2), {})
     return replace(founders, fitness=torch.tensor(fitness, dtype=torch.float64))
@@ -45,11 +49,11 @@ def test_relaxed_back_off_waives_the_guarantee(backoff: object) -> None:
 
 
 def test_elites_that_improve_or_stay_pass() -> None:
-    check(population(0.3, 0.1, 0.2), population(0.1, 0.2, 9.0), 2, 1)
+    check(fitness(0.3, 0.1, 0.2), fitness(0.1, 0.2, 9.0), 2, 1)
 
 
 def test_an_elite_rank_that_rises_stops_the_run_with_its_values() -> None:
-    before, after = population(0.3, 0.1, 0.2), population(0.21, 0.05, 0.3)
+    before, after = fitness(0.3, 0.1, 0.2), fitness(0.21, 0.05, 0.3)
     check(before, after, 1, 7)
     with pytest.raises(FitnessError) as error:
         check(before, after, 3, 7)

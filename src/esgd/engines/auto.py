@@ -19,7 +19,6 @@ from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
 from esgd.engines.probe import seconds_per_step
 from esgd.engines.vmap import Vmap
-from esgd.errors import EngineError
 from esgd.protocols import Engine, Load, Rules
 
 SHARE = 0.02
@@ -57,22 +56,24 @@ class Candidate:
 
 def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
     """Time what could be the fastest, and choose."""
-    begun = perf_counter()
     plain = suited_loop(rules.genome.size, computing)
     steps = load.population * load.epochs * (rules.task.steps({}) or ASSUMED_STEPS)
     if steps < SHORT:
         return Choice(plain, f"engine: {_name(plain)}, because the run is too short to time others.")
     one = replace(plain, threads=1) if computing.device == "cpu" else plain
-    reference = Candidate(one, steps * seconds_per_step(one, rules, 1, STEPS))
-    timed = [reference]
+    try:
+        reference = Candidate(one, steps * seconds_per_step(one, rules, 1, STEPS))
+    except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
+        return Choice(plain, "")
+    begun, timed = perf_counter(), [reference]
     for engine, together, cost in _others(one, rules, load, reference.seconds / steps):
         best = min(timed, key=lambda candidate: candidate.seconds)
         if perf_counter() - begun + cost > SHARE * best.seconds:
             continue
         try:
             timed.append(Candidate(engine, cost + steps * seconds_per_step(engine, rules, together, STEPS)))
-        except EngineError:
-            continue  # it says so itself, if asked for by name
+        except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is not a candidate
+            continue
     if computing.device == "cpu" and cores() > 1:
         timed += _pools(timed, rules, load, steps, begun)
     best = min(timed, key=lambda candidate: candidate.seconds)
@@ -111,7 +112,7 @@ def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: 
                 seconds = POOL_STARTS + steps * seconds_per_step(pool, rules, together, STEPS)
             else:
                 pool.check_sendable(rules)
-        except EngineError:
+        except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
             continue
         found.append(Candidate(pool, seconds))
     return found

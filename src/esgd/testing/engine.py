@@ -15,9 +15,9 @@ from esgd.beginning import prepare, scored
 from esgd.engines import Loop
 from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
-from esgd.protocols import Engine, Role, Rules, Scores, Step, Trained, Workshop
+from esgd.protocols import Engine, Rules, Scores, Step, Trained, Workshop
 from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
-from esgd.testing.miniature import POLICIES, RECIPE, SEED, dropping, miniature, normalised, perceptron
+from esgd.testing.miniature import POLICIES, RECIPE, SEED, births, dropping, miniature, normalised, perceptron
 
 LOOP = Loop(threads=1)
 STEPS = (
@@ -86,11 +86,11 @@ class Bout:
             self._same(_outcome(again), _outcome(ours), f"train with {step}, the second time,", tolerance=0.0)
 
     def check_evaluate(self) -> None:
-        births, elites = self._births(), RECIPE.elite_count
-        full = self._unchanged(partial(self.engine.evaluate, self.start, births), "evaluate")
+        bred, elites = births(self.start, self.rules.seeds), RECIPE.elite_count
+        full = self._unchanged(partial(self.engine.evaluate, self.start, bred), "evaluate")
         expect(full.complete.all(), "evaluate without `elites` left an evaluation incomplete. It may abort none.")
-        self._same(full.fitness, self.loop.evaluate(self.start, births).fitness, "the fitness of evaluate")
-        early = self._unchanged(partial(self.engine.evaluate, self.start, births, elites=elites), "evaluate")
+        self._same(full.fitness, self.loop.evaluate(self.start, bred).fitness, "the fitness of evaluate")
+        early = self._unchanged(partial(self.engine.evaluate, self.start, bred, elites=elites), "evaluate")
         done = early.complete
         expect((early.fitness[~done] == torch.inf).all(), "evaluate gave an aborted birth a fitness other than +inf.")
         self._same(early.fitness[done], full.fitness[done], "the fitness of evaluate with `elites`")
@@ -111,13 +111,13 @@ class Bout:
 
     def check_unite(self) -> None:
         parents = self.loop.train(self.start, POLICIES, STEPS[0]).population
-        births, n = self._births(), len(parents)
-        full = self.engine.evaluate(parents, births)
-        early = self.engine.evaluate(parents, births, elites=RECIPE.elite_count)
+        bred, n = births(self.start, self.rules.seeds), len(parents)
+        full = self.engine.evaluate(parents, bred)
+        early = self.engine.evaluate(parents, bred, elites=RECIPE.elite_count)
         chosen = [n + 3, 2, n, n + 7, 0, n + 11]
-        for scores in (full, early, Scores.unknown(len(births))):
-            united = self._unchanged(partial(self.engine.unite, parents, births, scores, chosen), "unite")
-            expected = self.loop.unite(parents, births, scores, chosen)
+        for scores in (full, early, Scores.unknown(len(bred))):
+            united = self._unchanged(partial(self.engine.unite, parents, bred, scores, chosen), "unite")
+            expected = self.loop.unite(parents, bred, scores, chosen)
             self._same(contents(united), contents(expected), "unite")
             self._same(united.fitness[[0, 2, 3, 5]], full.fitness[[3, 0, 7, 11]], "the offspring's fitness in unite")
             self._same(contents(united[[1, 4]]), contents(parents[[2, 0]]), "the parents in unite", tolerance=0.0)
@@ -135,10 +135,6 @@ class Bout:
         )
         again = self.engine.spent().samples
         expect(not any(again.values()), f"asked again, the engine has spent {again}: spent() starts over each time.")
-
-    def _births(self) -> list[Birth]:
-        roles = [Role.HELD] * len(self.start)
-        return RECIPE.breed(self.start, roles, k=1, v=1, seeds=self.rules.seeds)
 
     def _same(self, found: Any, expected: Any, what: str, tolerance: float | None = None) -> None:
         allowed = self.tolerance if tolerance is None else tolerance

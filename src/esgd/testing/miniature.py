@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -10,6 +11,8 @@ from torch.nn import functional as F
 
 from esgd.operators import Gaussian
 from esgd.policies import Policy
+from esgd.population import Birth, Population
+from esgd.protocols import Role
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.schedules import Cosine
@@ -33,6 +36,12 @@ POLICIES = (
     Policy(optimizer="sgd", hyper={"lr": 1e38}),  # diverges
     Policy(optimizer="adamw", hyper={"lr": 0.003}, clip_norm=0.1),
 )
+
+
+def births(start: Population, seeds: Seeds) -> list[Birth]:
+    """Offspring of which every other one hardly mutates, so that some become elites and some can be aborted."""
+    bred = RECIPE.breed(start, [Role.HELD] * len(start), k=1, v=1, seeds=seeds)
+    return [replace(birth, sigma=birth.sigma / 25) if number % 2 else birth for number, birth in enumerate(bred)]
 
 
 def perceptron() -> nn.Module:

@@ -14,7 +14,6 @@ from torch import nn
 
 import esgd
 from esgd.beginning import prepare, scored
-from esgd.engines import choose
 from esgd.engines.computing import torch_threads
 from esgd.errors import RecipeError
 from esgd.operators import Carried, CarriedByMate, Fresh, PerGeneration, RandomStart
@@ -133,14 +132,6 @@ def test_threads_come_back_even_after_an_error() -> None:
 def test_a_device_that_is_not_here_is_refused_by_name() -> None:
     with pytest.raises(RecipeError, match="device='nonsense' cannot be used here.*Use device='cpu'"):
         esgd.Loop(device="nonsense")
-
-
-def test_engines_have_names_and_a_wrong_one_gets_a_suggestion() -> None:
-    assert choose("loop", 10) == esgd.Loop()
-    assert choose("auto", 10).threads == 1
-    assert choose(esgd.Loop(threads=3), 10) == esgd.Loop(threads=3)
-    with pytest.raises(RecipeError, match="engine='lop' is not known. Did you mean 'loop'?"):
-        choose("lop", 10)
 
 
 def test_something_that_is_no_engine_is_refused_by_name() -> None:

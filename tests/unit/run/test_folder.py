@@ -19,6 +19,7 @@ import esgd
 from esgd.errors import FitnessError, RecipeError, RunError
 from esgd.recipe import Recipe
 from esgd.run import read_history
+from esgd.spelling import decode
 
 X = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
@@ -60,7 +61,8 @@ def test_the_saved_model_is_the_fittest(folder: Path) -> None:
 def test_the_manifest_names_seed_engine_versions_and_data(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["seed"] == 0
-    assert manifest["engine"] == {"kind": "loop", "device": "cpu", "threads": 1}
+    assert decode(manifest["engine"]) == esgd.Loop(threads=1)
+    assert "too short to time others" in manifest["engine_because"]
     assert manifest["versions"]["torch"] == torch.__version__.split("+")[0] or "+" in manifest["versions"]["torch"]
     assert manifest["data"]["train"]["samples"] == 48
     assert len(manifest["data"]["train"]["sha256"]) == 64

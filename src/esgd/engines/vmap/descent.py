@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from esgd.engines.walk import build_optimizer, kind_of_state, packed
@@ -57,7 +57,7 @@ def family(policy: Policy) -> type[StackedSGD | StackedAdam | Separate]:
 class Column:
     """One number for each row, in a form that fits stacks of any dimension."""
 
-    def __init__(self, values: Sequence[float] | Float[Tensor, " n"], like: Tensor) -> None:
+    def __init__(self, values: Sequence[float] | Tensor, like: Tensor) -> None:
         self.values = torch.as_tensor(values, dtype=like.dtype, device=like.device)
         self.some = bool((self.values != 0).any())
 
