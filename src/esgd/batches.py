@@ -16,7 +16,8 @@ def to_device(batch: Any, device: torch.device) -> Any:
     {'x': tensor([1., 1.]), 'name': 'left alone'}
     """
     if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
+        pinned = batch.pin_memory() if device.type == "cuda" and batch.device.type == "cpu" else batch
+        return pinned.to(device, non_blocking=True)
     if isinstance(batch, PackedSequence):
         return batch.to(device)  # type: ignore[arg-type]  # annotated as dtype only, takes both
     if isinstance(batch, dict):

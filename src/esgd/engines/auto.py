@@ -24,7 +24,7 @@ from esgd.protocols import Engine, Load, Rules
 SHARE = 0.02
 """Of a run's predicted time that the probe may take."""
 
-STEPS = 4
+STEPS = 6
 SHORT = 100 * STEPS  # individual steps: below, even timing the plain engine would be too much
 ASSUMED_STEPS = 100  # of an epoch whose length is not known
 SMALL = 200_000
@@ -35,7 +35,7 @@ WORTHWHILE = 0.85
 
 POOL_STARTS = 3.0  # seconds, until workers have imported torch
 POOL_EFFICIENCY = 0.85  # of each worker, where it has not been timed
-COMPILES = 30.0  # seconds
+COMPILES = 15.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
             timed.append(Candidate(engine, cost + steps * seconds_per_step(engine, rules, together, STEPS)))
         except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is not a candidate
             continue
-    if computing.device == "cpu" and cores() > 1:
-        timed += _pools(timed, rules, load, steps, begun)
+    timed += _pools(timed, rules, load, steps, begun)
     best = min(timed, key=lambda candidate: candidate.seconds)
     chosen = best if best.seconds <= WORTHWHILE * reference.seconds else reference
     return Choice(chosen.engine, _why(chosen, reference, len(timed), perf_counter() - begun))
@@ -90,7 +89,8 @@ def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[
         yield replace(one, channels_last=True), 1, once
     vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision)
     share = ceil(load.population / (cores() if one.device == "cpu" else 1))
-    for chunk in sorted({min(load.population, 8), min(share, 32), min(share, 128)} - {0, 1}):
+    chunks = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # one that does not fit into memory fails here
+    for chunk in sorted({min(share, chunk) for chunk in chunks} - {1}):
         yield replace(vmap, chunk=chunk), chunk, 1.0 + chunk * once
     yield replace(vmap, chunk=max(2, min(share, 32)), compile=True), max(2, min(share, 32)), COMPILES
     yield replace(one, compile=True), 1, COMPILES
@@ -98,8 +98,15 @@ def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[
 
 def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: float) -> list[Candidate]:
     """The fastest engines with one thread, each in a pool: timed where that is cheap enough, predicted where not."""
-    workers, found = min(cores(), load.population), list[Candidate]()
-    single = [each for each in timed if isinstance(each.engine, Loop | Vmap) and each.engine.threads == 1]
+    found, single = list[Candidate](), list[Candidate]()
+    for each in timed:
+        assert isinstance(each.engine, Loop | Vmap)
+        if each.engine.threads == 1 or each.engine.device != "cpu":
+            single.append(each)
+    on_gpu = timed[0].engine.device == "cuda"  # type: ignore[attr-defined]
+    workers = min(torch.cuda.device_count() if on_gpu else cores(), load.population)
+    if workers < 2:
+        return []
     for each in sorted(single, key=lambda candidate: candidate.seconds)[:2]:
         inner = each.engine
         assert isinstance(inner, Loop | Vmap)

@@ -102,7 +102,8 @@ class SingleWalk:
             group["lr"] = rate * self.policy.schedule(moment)
 
         def closure() -> Tensor:
-            self.optimizer.zero_grad(set_to_none=True)
+            for parameter in self.seat.parameters:
+                parameter.grad = None  # the next backward writes there, nothing has to be zeroed
             with self.seat.computing.autocast():
                 loss = task.loss(self.seat.module, batch)
             if loss.dim() or not loss.requires_grad:

@@ -130,7 +130,8 @@ class Supervised:
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         try:
-            return self._values(module, batch)[0].mean()
+            values = self._values(module, batch)[0]
+            return values.mean() if values.dim() else values
         except ValueError as error:
             if "more than 1 value per channel" in str(error):
                 raise TaskError(

@@ -32,15 +32,11 @@ class Network:
         self.rules, self.computing, self.module = rules, computing, seat.module
         self._loss = Function(self.module, rules.task.loss, computing)
         self._fitness = Function(self.module, rules.task.fitness, computing)
-        self._gradient = self._faster(vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different"))
-        self._values = self._faster(vmap(self._fitness, in_dims=(0, 0, None), randomness="error"))
+        gradient = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
+        values = vmap(self._fitness, in_dims=(0, 0, None), randomness="error")
+        self._gradient = Traced(gradient, compile=computing.compile)
+        self._values = Traced(values, compile=computing.compile)
         self._forward = vmap(self._loss, in_dims=(0, 0, None), randomness="error")
-
-    def _faster(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if self.computing.compile:
-            compiled = torch.compile(function, dynamic=False)
-            return lambda key, *arguments: compiled(*arguments)
-        return Traced(function)
 
     def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> Stacked:
         """∂ loss / ∂ row for each row on its own batch; buffers change in place (BatchNorm)."""

@@ -25,31 +25,36 @@ VIEWS = {
 REMEMBERED = 32
 """Recordings that are kept; each belongs to one shape of batch and one setting."""
 
+COMPILED_AFTER = 3  # plays
+
 
 class Traced:
     """A function that is recorded when it is called with the same shapes for the second time.
 
     It is recorded twice, under different random numbers. If the two differ, its Python draws numbers or changes its
     mind, and it is called as it is. Random *tensors* (dropout) are operations like all others, new in each call.
+    With `compile`, a recording that has been played a few times is handed to `torch.compile`; a shape that is rare is
+    not worth the wait.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._recordings = dict[Hashable, Callable[..., Any] | None]()
+    def __init__(self, function: Callable[..., Any], *, compile: bool = False) -> None:  # noqa: A002
+        self._function, self._compile = function, compile
+        self._plays = dict[Hashable, int]()
+        self._recordings = dict[Hashable, Callable[..., Any]]()
 
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
         """Call it; `key` stands for all arguments but the last, the batch, whose form is looked at."""
         key = (key, *_form(arguments[-1]))
+        plays = self._plays[key] = self._plays.get(key, -1) + 1
+        if plays == 0:
+            return self._function(*arguments)
         if key not in self._recordings:
             if len(self._recordings) >= REMEMBERED:
                 self._recordings.pop(next(iter(self._recordings)))
-            self._recordings[key] = None
-            return self._function(*arguments)
-        if self._recordings[key] is None:
             self._recordings[key] = self._record(arguments)
-        recording = self._recordings[key]
-        assert recording is not None
-        return recording(*arguments)
+        if plays == COMPILED_AFTER and self._compile:
+            self._recordings[key] = torch.compile(self._recordings[key], dynamic=False)
+        return self._recordings[key](*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         first, second = (self._recorded(arguments) for _ in range(2))

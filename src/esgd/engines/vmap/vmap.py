@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from esgd.engines.computing import Computing, Precision
 from esgd.engines.jobs import Bench, in_groups
 from esgd.engines.loop import SoloBench
 from esgd.engines.seat import Begun, Born, Score, Seat
-from esgd.engines.stint import Stint
+from esgd.engines.stint import Stint, joined
 from esgd.engines.vmap.batches import UnstackableError, stack
 from esgd.engines.vmap.chunk import Chunk, Examiner
 from esgd.engines.vmap.descent import family
@@ -87,7 +89,7 @@ class ChunkBench:
 
     def __init__(self, rules: Rules, computing: Computing, seats: int) -> None:
         self.rules, self.seats, self.computing = rules, seats, computing
-        seat = Seat(rules, computing)
+        seat = Seat(rules, replace(computing, compile=False))  # what is compiled here are the batched functions
         self.solo = SoloBench(seat)
         self.network = Network(rules, computing, seat)
         self.examiner = Examiner(rules, computing, self.network, seat, seats)
@@ -133,6 +135,10 @@ class ChunkBench:
             return walk.outcome(step.backoff(walk, step.epochs))
         except UnstackableError:
             return self.solo.train(starts, step)
+        except torch.OutOfMemoryError:  # on a GPU that others use too, or with a chunk that is too large for it
+            del walk
+            half = len(starts) // 2
+            return joined([self.train(starts[:half], step), self.train(starts[half:], step)])
         except EsgdError:
             raise
         except (ArithmeticError, RuntimeError, ValueError):
