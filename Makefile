@@ -11,6 +11,7 @@ DEMO ?= runs/demo
 
 BIN := .venv/bin
 VENV := .venv/.stamp
+PEERS := .venv-peers/.stamp
 # Each worker is one process: more threads than cores only make them wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
@@ -44,11 +45,11 @@ format: $(VENV)  ## format the code and apply the linter's safe fixes
 docs: $(VENV)  ## execute the snippets of the README, the docs and the docstrings
 	$(PYTEST) tests/docs
 
-bench: $(VENV)  ## run every script of benchmarks/
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, 25 minutes
+	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
 
 clean:  ## remove the environment, builds and caches; runs/ stays
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # torch goes first and on its own: it is by far the largest, and an unpinned one may bring gigabytes of CUDA libraries.
@@ -59,4 +60,11 @@ $(VENV): pyproject.toml constraints.txt
 		|| $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	@touch $@
+
+# What esgd is measured against has an environment of its own: it must not decide which versions the library sees.
+$(PEERS): benchmarks/peers/requirements.txt
+	@echo "Filling .venv-peers with JAX, Ray and what they need; from nothing this takes a minute or two."
+	@$(PYTHON) -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
 	@touch $@

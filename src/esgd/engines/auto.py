@@ -50,7 +50,7 @@ class Choice:
 class Candidate:
     """An engine whose run is predicted to take `seconds`, its start included."""
 
-    engine: Engine
+    engine: Loop | Vmap | Pool
     seconds: float
 
 
@@ -80,7 +80,7 @@ def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
     return Choice(chosen.engine, _why(chosen, reference, len(timed), perf_counter() - begun))
 
 
-def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[Engine, int, float]]:
+def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[Loop | Vmap, int, float]]:
     """Candidates in this process, how many individuals to time them with, and roughly what that costs."""
     once = 2 * STEPS * step
     if one.device == "cpu" and cores() > 1 and rules.genome.size >= SMALL // 10:
@@ -88,41 +88,44 @@ def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[
     if any(isinstance(layer, nn.Conv2d) for layer in rules.genome.template.modules()):
         yield replace(one, channels_last=True), 1, once
     vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision)
-    share = ceil(load.population / (cores() if one.device == "cpu" else 1))
-    chunks = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # one that does not fit into memory fails here
-    for chunk in sorted({min(share, chunk) for chunk in chunks} - {1}):
+    share = ceil(load.population / _workers(one.device))
+    sizes = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # one that does not fit into memory fails here
+    chunks = sorted({min(share, size) for size in sizes} - {1})
+    for chunk in chunks:
         yield replace(vmap, chunk=chunk), chunk, 1.0 + chunk * once
-    yield replace(vmap, chunk=max(2, min(share, 32)), compile=True), max(2, min(share, 32)), COMPILES
+    for chunk in chunks[-2:]:
+        yield replace(vmap, chunk=chunk, compile=True), chunk, COMPILES
     yield replace(one, compile=True), 1, COMPILES
 
 
-def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: float) -> list[Candidate]:
-    """The fastest engines with one thread, each in a pool: timed where that is cheap enough, predicted where not."""
-    found, single = list[Candidate](), list[Candidate]()
-    for each in timed:
-        assert isinstance(each.engine, Loop | Vmap)
-        if each.engine.threads == 1 or each.engine.device != "cpu":
-            single.append(each)
-    on_gpu = timed[0].engine.device == "cuda"  # type: ignore[attr-defined]
-    workers = min(torch.cuda.device_count() if on_gpu else cores(), load.population)
-    if workers < 2:
-        return []
-    for each in sorted(single, key=lambda candidate: candidate.seconds)[:2]:
-        inner = each.engine
-        assert isinstance(inner, Loop | Vmap)
+def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: float) -> Iterator[Candidate]:
+    """The two fastest engines that leave other cores alone, each in a pool: timed if that is cheap, else predicted."""
+    inners = [
+        (each.seconds, each.engine)
+        for each in timed
+        if not isinstance(each.engine, Pool) and (each.engine.threads == 1 or each.engine.device != "cpu")
+    ]
+    for alone, inner in sorted(inners, key=lambda pair: pair[0])[:2]:
+        workers = min(_workers(inner.device), load.population)
+        if workers < 2:
+            return
         pool, groups = Pool(inner=inner, workers=workers), ceil(load.population / inner.seats)
-        rounds = ceil(groups / workers) / groups  # the share of the groups that the busiest worker has
-        seconds = POOL_STARTS + each.seconds * rounds / POOL_EFFICIENCY
+        busiest = ceil(groups / workers) / groups  # the share of the groups that the busiest worker has
+        seconds = POOL_STARTS + alone * busiest / POOL_EFFICIENCY
+        cost = POOL_STARTS + seconds / steps * 2 * STEPS * load.population
         try:
-            if perf_counter() - begun + POOL_STARTS + seconds / steps * 2 * STEPS * load.population < SHARE * seconds:
+            if perf_counter() - begun + cost < SHARE * seconds:
                 together = min(load.population, 2 * workers * inner.seats)
                 seconds = POOL_STARTS + steps * seconds_per_step(pool, rules, together, STEPS)
             else:
                 pool.check_sendable(rules)
         except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
             continue
-        found.append(Candidate(pool, seconds))
-    return found
+        yield Candidate(pool, seconds)
+
+
+def _workers(device: str) -> int:
+    return torch.cuda.device_count() if device == "cuda" else cores() if device == "cpu" else 1
 
 
 def suited_loop(parameters: int, computing: Computing | None = None) -> Loop:
