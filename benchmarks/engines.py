@@ -1,0 +1,26 @@
+"""Engines by the names the tables give them. The one place that knows how an engine is made or chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from esgd import engines
+from esgd.protocols import Engine, Load, Rules
+
+MAKERS: dict[str, Callable[[], Engine]] = {
+    "loop": lambda: engines.Loop(),
+    "loop on one thread": lambda: engines.Loop(threads=1),
+    "vmap": lambda: engines.Vmap(),
+    "pool of loops": lambda: engines.Pool(inner=engines.Loop(threads=1)),
+    "pool of vmaps": lambda: engines.Pool(inner=engines.Vmap(threads=1)),
+}
+OURS = (*MAKERS, "auto")
+LONG = 1000
+"""Epochs of the run that "auto" is to choose for. What is timed here is a moment of a run, on little data."""
+
+
+def engine_named(name: str, rules: Rules, population: int, epochs: int = LONG) -> Engine:
+    """The engine behind a name; "auto" is what `engine="auto"` chooses for such a run on this machine."""
+    if name == "auto":
+        return engines.choose("auto", rules, Load(population, epochs)).engine
+    return MAKERS[name]()
