@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 
 from esgd.errors import EsgdError, RecipeError, TaskError
@@ -72,7 +73,7 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
             f"the same in every generation. Give a start of that size, or set population={len(population)}."
         )
     check_start(population)
-    foreign = founders(rules.genome, (loaded(rules.genome, network) for network in recipe.immigrants), step=1)
+    foreign = founders(rules.genome, [partial(loaded, rules.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
     first = float(population.fitness[leader])
     second = float(workshop.evaluate(population, [_clone(population, leader)]).fitness[0])

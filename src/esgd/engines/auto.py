@@ -17,7 +17,7 @@ from torch import nn
 from esgd.engines.computing import Computing, cores
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
-from esgd.engines.probe import seconds_per_step
+from esgd.engines.probe import PROBED, seconds_per_step
 from esgd.engines.vmap import Vmap
 from esgd.protocols import Engine, Load, Rules
 
@@ -109,13 +109,13 @@ def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: 
         workers = min(_workers(inner.device), load.population)
         if workers < 2:
             return
-        pool, groups = Pool(inner=inner, workers=workers), ceil(load.population / inner.seats)
+        pool, groups = Pool(inner=inner, workers=workers), len(inner.groups([PROBED] * load.population))
         busiest = ceil(groups / workers) / groups  # the share of the groups that the busiest worker has
         seconds = POOL_STARTS + alone * busiest / POOL_EFFICIENCY
         cost = POOL_STARTS + seconds / steps * 2 * STEPS * load.population
         try:
             if perf_counter() - begun + cost < SHARE * seconds:
-                together = min(load.population, 2 * workers * inner.seats)
+                together = min(load.population, 2 * workers * ceil(load.population / groups))
                 seconds = POOL_STARTS + steps * seconds_per_step(pool, rules, together, STEPS)
             else:
                 pool.check_sendable(rules)

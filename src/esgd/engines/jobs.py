@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Bench(Protocol):
-    """Where individuals are trained and scored, `seats` of them at a time."""
+    """Where individuals are trained and scored; births are examined `seats` at a time."""
 
     @property
     def rules(self) -> Rules: ...

@@ -10,8 +10,9 @@ and our default.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -58,7 +59,7 @@ class RandomStart:
         return False
 
     def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
-        return founders(genome, (_fresh(task, genome, seeds.at(j)) for j in range(size)))
+        return founders(genome, [partial(_fresh, task, genome, seeds.at(j)) for j in range(size)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +85,13 @@ class Perturbed:
 
     def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
         network = build(task.model, seeds.at(0)) if self.network is None else loaded(genome, self.network)
-        one = founders(genome, [network])
+        one = founders(genome, [lambda: network])
         if self.epochs:
             step = Step(k=0, epochs=self.epochs, backoff=Never(), total=self.epochs)
             one = workshop.train(one, [self.policy], step).population
-        noise = [torch.randn(genome.size, generator=seeds("perturb", j), dtype=genome.dtype) for j in range(1, size)]
-        rows = torch.stack([one.rows[0], *(one.rows[0] + self.sigma * eps for eps in noise)])
+        rows = one.rows[0].repeat(size, 1)
+        for j in range(1, size):
+            rows[j] += self.sigma * torch.randn(genome.size, generator=seeds("perturb", j), dtype=genome.dtype)
         buffers = {name: stacked.expand(size, *stacked.shape[1:]).clone() for name, stacked in one.buffers.items()}
         return Population.founders(genome, rows, buffers)
 
@@ -113,7 +115,7 @@ class Saved:
                 f"the start has {len(self.networks)} saved networks, but population={size}. Give as many as the "
                 f"population has, or use Perturbed(network=…) to make a population from one."
             )
-        return founders(genome, [loaded(genome, network) for network in self.networks[:size]])
+        return founders(genome, [partial(loaded, genome, network) for network in self.networks[:size]])
 
 
 def _fresh(task: Task, genome: Genome, seeds: Seeds) -> nn.Module:
@@ -126,15 +128,15 @@ def _fresh(task: Task, genome: Genome, seeds: Seeds) -> nn.Module:
     return module
 
 
-def founders(genome: Genome, networks: Iterable[nn.Module], step: int = 0) -> Population:
-    """A population that consists of these networks, which may be none; `step` keeps the ids of several such apart."""
-    read = [genome.read(network) for network in networks]
-    rows = torch.stack([row for row, _ in read]) if read else torch.empty(0, genome.size, dtype=genome.dtype)
+def founders(genome: Genome, makers: Sequence[Callable[[], nn.Module]], step: int = 0) -> Population:
+    """A population of networks that are made one at a time; `step` keeps the ids of several such populations apart."""
+    rows, n = torch.empty(len(makers), genome.size, dtype=genome.dtype), len(makers)
     like = genome.read(genome.template)[1]
-    stacked = {
-        name: torch.stack([buffers[name] for _, buffers in read]) if read else buffer.new_empty(0, *buffer.shape)
-        for name, buffer in like.items()
-    }
+    stacked = {name: buffer.new_empty(n, *buffer.shape) for name, buffer in like.items()}
+    for j, make in enumerate(makers):
+        rows[j], buffers = genome.read(make())
+        for name, buffer in buffers.items():
+            stacked[name][j] = buffer
     return Population.founders(genome, rows, stacked, step=step)
 
 

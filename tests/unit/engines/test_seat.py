@@ -41,7 +41,7 @@ def space(parents: Population) -> Space:
 
 
 def three(made: Seat) -> Population:
-    return founders(made.rules.genome, [made.rules.task.model() for _ in range(3)])
+    return founders(made.rules.genome, [made.rules.task.model] * 3)
 
 
 # Seating

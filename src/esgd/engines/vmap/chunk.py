@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from esgd.engines.computing import Computing
+from esgd.engines.jobs import in_groups
 from esgd.engines.seat import ROUNDING, Begun, Born, Score, Seat, check_sign, samples_in
 from esgd.engines.vmap.network import Network
 from esgd.errors import TaskError
@@ -51,11 +52,11 @@ class Chunk:
             {name: stack.clone() for name, stack in self.buffers.items()},
         )
 
-    def padded(self, n: int) -> Chunk:
-        """The same with copies of the last row behind it, n rows in all."""
-        if len(self) == n:
+    def picked(self, rows: Sequence[int], n: int) -> Chunk:
+        """These rows, with copies of the last one behind them, n in all."""
+        if list(rows) == list(range(n)) and len(self) == n:
             return self
-        index = torch.arange(n).clamp(max=len(self) - 1)
+        index = torch.tensor([*rows, *[rows[-1]] * (n - len(rows))])
         return Chunk(
             self.genome,
             {name: stack[index] for name, stack in self.stacks.items()},
@@ -94,10 +95,19 @@ class Examiner:
         """As `Seat.calibrate`, for all rows."""
         if not self._normalised or not self.rules.buffers.samples:
             return 0
+        samples = 0
+        for rows in in_groups(range(len(chunk)), self.seats):
+            full = chunk.picked(rows, self.seats)
+            samples = self._calibrate(full)
+            for name, stack in chunk.buffers.items():
+                stack[rows[0] : rows[-1] + 1] = full.buffers[name][: len(rows)]
+        return samples
+
+    def _calibrate(self, full: Chunk) -> int:
         for name in self._normalised:
-            chunk.buffers[f"{name}.running_mean"].zero_()
-            chunk.buffers[f"{name}.running_var"].fill_(1.0)
-            chunk.buffers[f"{name}.num_batches_tracked"].zero_()
+            full.buffers[f"{name}.running_mean"].zero_()
+            full.buffers[f"{name}.running_var"].fill_(1.0)
+            full.buffers[f"{name}.num_batches_tracked"].zero_()
         self.network.module.eval()
         layers, samples = self.seat.normalised, 0
         momenta = [layer.momentum for layer in layers]
@@ -106,7 +116,7 @@ class Examiner:
                 for layer in layers:
                     layer.train()
                     layer.momentum = 1 / number  # the mean so far: what momentum=None reads off a counter
-                self.network.forward(chunk.stacks, chunk.buffers, self.computing.to_device(batch))
+                self.network.forward(full.stacks, full.buffers, self.computing.to_device(batch))
                 samples += self.rules.task.size(batch)
         finally:
             for layer, momentum in zip(layers, momenta, strict=True):
@@ -115,31 +125,33 @@ class Examiner:
 
     @torch.no_grad()
     def scores(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Begun] = ()) -> list[Score]:
-        """As `Seat.score`, for all rows; it stops early once no row can reach the cut-off."""
-        task, n, full = self.rules.task, len(chunk), chunk.padded(self.seats)
-        calibrated = self.calibrate(full)
+        """As `Seat.score`, for any number of rows: part by part, and with each part only those it can still help."""
+        task, calibrated = self.rules.task, self.calibrate(chunk)
         self.network.module.eval()
         total, may_stop = self._samples, task.nonnegative and self._samples is not None and cutoff < inf
-        parts = [dict(each) for each in begun] or [dict[int, tuple[float, int]]() for _ in range(n)]
-        before = [samples_in(each) for each in parts]
+        parts = [dict(each) for each in begun] or [dict[int, tuple[float, int]]() for _ in range(len(chunk))]
+        before, open_ = [samples_in(each) for each in parts], list(range(len(chunk)))
         for part, batch in task.parts(self._hardest if may_stop else None):
-            if all(part in each for each in parts):
-                continue
-            losses = self.network.fitness(full.stacks, full.buffers, self.computing.to_device(batch)).tolist()
-            for each, loss in zip(parts, losses, strict=False):  # what fills the chunk up is not looked at
-                check_sign(task, part, loss)
-                each.setdefault(part, (loss, task.size(batch)))
-            if total is not None and all(_settled(each, total, cutoff if may_stop else inf) for each in parts):
+            size, batch = task.size(batch), self.computing.to_device(batch)
+            for rows in in_groups([i for i in open_ if part not in parts[i]], self.seats):
+                full = chunk.picked(rows, self.seats)
+                losses = self.network.fitness(full.stacks, full.buffers, batch).tolist()
+                for i, loss in zip(rows, losses, strict=False):  # what fills it up is not looked at
+                    check_sign(task, part, loss)
+                    parts[i][part] = (loss, size)
+            if total is not None:
+                open_ = [i for i in open_ if not _settled(parts[i], total, cutoff if may_stop else inf)]
+            if not open_:
                 break
-        if not any(parts):
-            raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
         seen = max(map(samples_in, parts))
-        if total is None or seen == total:
-            self._samples = seen
-            self._hardest = sorted(parts[0], key=lambda part: (-sum(each[part][0] for each in parts), part))
-        for name, stack in chunk.buffers.items():
-            stack.copy_(full.buffers[name][:n])
-        return [self._score(chunk, i, parts[i], seen - before[i] + calibrated) for i in range(n)]
+        if seen == 0:
+            raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
+        if open_:
+            self._samples, known = seen, [parts[i] for i in open_]
+            self._hardest = sorted(known[0], key=lambda part: (-sum(each[part][0] for each in known), part))
+        return [
+            self._score(chunk, i, parts[i], samples_in(parts[i]) - before[i] + calibrated) for i in range(len(chunk))
+        ]
 
     def _score(self, chunk: Chunk, i: int, parts: Begun, samples: int) -> Score:
         saved = (self._samples or 0) - samples_in(parts)

@@ -28,6 +28,11 @@ from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Rules, Step, Tick, Workshop
 from esgd.randomness import global_randomness
 
+WAVE = 4
+"""Births are examined in waves of so many chunks: those that can be no elite drop out, the others close ranks."""
+
+WAVE_BYTES = 1 << 26  # of rows; larger networks are examined chunk by chunk
+
 
 @dataclass(frozen=True, kw_only=True)
 class Vmap:
@@ -55,7 +60,7 @@ class Vmap:
 
     @property
     def seats(self) -> int:
-        return self.chunk
+        return WAVE * self.chunk
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
         """Rows with the same settings, at most `chunk`, one family of optimizers beside the other."""
@@ -87,12 +92,14 @@ def _needs_closure(policy: Policy) -> bool:
 class ChunkBench:
     """A bench with many seats. One who sits alone, or cannot be batched after all, is trained as `Loop` would."""
 
-    def __init__(self, rules: Rules, computing: Computing, seats: int) -> None:
-        self.rules, self.seats, self.computing = rules, seats, computing
+    def __init__(self, rules: Rules, computing: Computing, chunk: int) -> None:
+        self.rules, self.computing = rules, computing
+        wave = WAVE * chunk * rules.genome.size * rules.genome.dtype.itemsize
+        self.seats = WAVE * chunk if wave <= WAVE_BYTES else chunk
         seat = Seat(rules, replace(computing, compile=False))  # what is compiled here are the batched functions
         self.solo = SoloBench(seat)
         self.network = Network(rules, computing, seat)
-        self.examiner = Examiner(rules, computing, self.network, seat, seats)
+        self.examiner = Examiner(rules, computing, self.network, seat, chunk)
         self._scores_singly = False
         if seat.sparse:
             raise EngineError(
@@ -162,7 +169,7 @@ class ChunkBench:
     def calibrated(self, born: Sequence[Born]) -> list[tuple[Buffers, int]]:
         if not born:
             return []
-        chunk = Chunk.of(self.rules.genome, born, self.computing).padded(self.seats)
+        chunk = Chunk.of(self.rules.genome, born, self.computing)
         samples = self.examiner.calibrate(chunk)
         return [
             ({name: stacked[i].cpu().clone() for name, stacked in chunk.buffers.items()}, samples)
