@@ -22,7 +22,7 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
     A name may be followed by settings: "vmap:chunk=32,precision=bf16", "pool:workers=4,inner=vmap", "auto:device=cuda".
     Without a load, "auto" times nothing.
     """
-    if isinstance(engine, Engine):
+    if isinstance(engine, Engine) and not isinstance(engine, type):
         return Choice(engine, "")
     if not isinstance(engine, str):
         raise RecipeError(
@@ -64,18 +64,15 @@ def _built(engine: str, name: str, settings: dict[str, Any]) -> Engine:
     own = {key: settings.pop(key) for key in ("workers",) if key in settings}
     inner = settings.pop("inner", "loop")
     if inner not in ("loop", "vmap"):
-        raise RecipeError(f"engine={engine!r}: inner={inner!r} is not known. {did_you_mean(inner, ('loop', 'vmap'))}")
-    return _made(engine, Pool, {"inner": _made(engine, KINDS[inner], settings), **own})  # type: ignore[no-any-return]
+        hint = did_you_mean(str(inner), ("loop", "vmap"))
+        raise RecipeError(f"engine={engine!r}: inner={inner!r} is not known. {hint}")
+    made = _made(engine, KINDS[inner], settings, also=("inner", "workers"))
+    return _made(engine, Pool, {"inner": made, **own})  # type: ignore[no-any-return]
 
 
-def _made(engine: str, kind: type[Any], settings: dict[str, Any]) -> Any:
-    try:
-        return kind(**settings)
-    except TypeError as error:
-        known = kind.__dataclass_fields__
-        unknown = next((name for name in settings if name not in known), None)
-        if unknown is None:
-            raise RecipeError(f"engine={engine!r} has a setting of the wrong type: {error}.") from error
-        raise RecipeError(
-            f"engine={engine!r}: there is no setting {unknown!r}. {did_you_mean(unknown, known)}"
-        ) from error
+def _made(engine: str, kind: type[Any], settings: dict[str, Any], also: tuple[str, ...] = ()) -> Any:
+    known = (*kind.__dataclass_fields__, *also)
+    for name in settings:
+        if name not in known:
+            raise RecipeError(f"engine={engine!r}: there is no setting {name!r}. {did_you_mean(name, known)}")
+    return kind(**settings)

@@ -46,8 +46,11 @@ class Computing:
                 f"precision={self.precision!r} is not known. Use 'float32', the network's own dtype, or 'bf16', "
                 f"which runs matrix products in bfloat16 and keeps weights and sums as they are."
             )
-        if self.threads is not None and (isinstance(self.threads, bool) or self.threads < 1):
+        if self.threads is not None and not counts(self.threads):
             raise RecipeError(f"threads={self.threads!r} is not 1 or more. Use None for torch's own choice.")
+        for name in ("compile", "channels_last"):
+            if not isinstance(getattr(self, name), bool):
+                raise RecipeError(f"{name}={getattr(self, name)!r} is neither true nor false.")
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
@@ -66,6 +69,11 @@ class Computing:
         if self.precision == "float32":
             return nullcontext()  # a switched-off autocast costs as much as a small layer
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+def counts(value: Any) -> bool:
+    """Whether a value is a whole number, 1 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _channels_last(item: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.engines.seat import Seat
+from esgd.engines.seat import Score, Seat
 from esgd.engines.stint import Account, End, Stint
 from esgd.errors import RecipeError, TaskError
 from esgd.genome import Buffers, Row
@@ -50,10 +50,11 @@ class Start:
 
 
 class SingleWalk:
-    """The walk of one individual (n = 1) on a seat."""
+    """The walk of one individual (n = 1) on a seat; `score` takes the fitness of whoever sits there."""
 
-    def __init__(self, seat: Seat, start: Start, step: Step) -> None:
+    def __init__(self, seat: Seat, start: Start, step: Step, score: Callable[[], Score] | None = None) -> None:
         self.seat, self.policy, self.step, self.seeds = seat, start.policy, step, start.seeds
+        self._take_score = score or seat.score
         self.work = Work()
         self.moved = self.diverged = False
         self.end: Mark | None = None
@@ -106,12 +107,7 @@ class SingleWalk:
                 parameter.grad = None  # the next backward writes there, nothing has to be zeroed
             with self.seat.computing.autocast():
                 loss = task.loss(self.seat.module, batch)
-            if loss.dim() or not loss.requires_grad:
-                raise TaskError(
-                    f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD "
-                    f"needs a scalar that depends on the network's parameters. Check that the loss uses the network's "
-                    "output."
-                )
+            checked_loss(loss)
             loss.backward()
             if self.policy.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self.seat.parameters, self.policy.clip_norm)
@@ -123,7 +119,7 @@ class SingleWalk:
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
-            score = self.seat.score()
+            score = self._take_score()
         self.work.fitness_sgd += score.samples
         self.work.fitness_saved += score.saved
         self._score = score.fitness
@@ -165,6 +161,16 @@ class SingleWalk:
             work=self.work,
         )
         return Stint(self.rows, {name: value[None] for name, value in self.seat.buffers().items()}, account)
+
+
+def checked_loss(loss: Tensor) -> Tensor:
+    """The loss, if SGD can use it."""
+    if loss.dim() or not loss.requires_grad:
+        raise TaskError(
+            f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD needs a "
+            f"scalar that depends on the network's parameters. Check that the loss uses the network's output."
+        )
+    return loss
 
 
 def no_batches(s: int) -> TaskError:

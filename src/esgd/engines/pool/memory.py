@@ -3,13 +3,15 @@ gone. Nothing can be left behind in `/dev/shm`."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import prod
+from math import inf, prod
+from pathlib import Path
 from weakref import WeakValueDictionary, finalize
 
 import torch
@@ -66,9 +68,9 @@ class Memory:
 
     def address(self, tensor: Tensor) -> Address | None:
         """Where the tensor lies, if it lies here."""
-        storage = tensor.untyped_storage()
-        if tensor.device.type != "cpu":
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
             return None
+        storage = tensor.untyped_storage()
         for number, piece in list(self._pieces.items()):
             begin = self._starts[number]
             if begin <= storage.data_ptr() < begin + len(piece):
@@ -112,9 +114,11 @@ def _anonymous_file(size: int) -> int:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     try:
+        if size > _available():  # the kernel would promise it, and end somebody later
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         os.ftruncate(descriptor, size)
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)  # a full memory is refused here, not by a signal later
+            os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         os.close(descriptor)
         raise EngineError(
@@ -122,6 +126,15 @@ def _anonymous_file(size: int) -> int:
             f"Use a smaller population, or engine='loop', which needs no second copy of the data."
         ) from error
     return descriptor
+
+
+def _available() -> float:
+    """Bytes that can be had without pushing others out, where the system says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return inf
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), inf)
 
 
 class Mappings:

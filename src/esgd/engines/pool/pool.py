@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from esgd.engines.computing import cores
+from esgd.engines.computing import cores, counts
 from esgd.engines.jobs import Bench
 from esgd.engines.loop import Loop
 from esgd.engines.pool.crew import Crew
@@ -52,7 +52,7 @@ class Pool:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None and (isinstance(self.workers, bool) or self.workers < 1):
+        if self.workers is not None and not counts(self.workers):
             raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for one per core or GPU.")
         if isinstance(self.inner, Pool):
             raise RecipeError("a Pool of a Pool is a Pool of more workers. Use Pool(inner=Loop(), workers=…).")

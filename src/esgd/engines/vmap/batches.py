@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ def together(task: Task, walks: Sequence[Seeds], s: int, settings: Settings) -> 
         if dealt is not None:
             return dealt
     globals_ = [walk.integer("globals", s) for walk in walks]
-    return _stacked([_Own(task.batches(each, settings), seed) for each, seed in zip(seeds, globals_, strict=True)])
+    makers = [partial(task.batches, each, settings) for each in seeds]
+    return _stacked([_Own(make, seed) for make, seed in zip(makers, globals_, strict=True)])
 
 
 def _stacked(epochs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
@@ -60,12 +62,12 @@ def _stacked_leaf(leaves: Sequence[Any]) -> Tensor:
 class _Own:
     """An epoch that is dealt out under global generators of its own, as it would be if its row were alone."""
 
-    def __init__(self, batches: Iterable[Batch], seed: int) -> None:
-        self._batches, self._seed = batches, seed
+    def __init__(self, make: Callable[[], Iterable[Batch]], seed: int) -> None:
+        self._make, self._seed = make, seed
 
     def __iter__(self) -> Iterator[Batch]:
         with global_randomness(self._seed):
-            batches, state = iter(self._batches), _state()
+            batches, state = iter(self._make()), _state()
         while True:
             with global_randomness(self._seed):
                 _set_state(state)

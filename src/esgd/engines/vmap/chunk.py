@@ -63,10 +63,16 @@ class Chunk:
             {name: stack[index] for name, stack in self.buffers.items()},
         )
 
-    def exploded(self) -> bool:
-        """Whether any row has a parameter that is NaN or so large that its square overflows."""
+    def exploded(self) -> list[int]:
+        """The rows that have a parameter which is NaN or so large that its square overflows."""
         limit = torch.finfo(self.genome.dtype).max ** 0.5
-        return not all(bool((stack.abs() < limit).all()) for stack in self.stacks.values())
+        sound = torch.stack([(stack.reshape(len(self), -1).abs() < limit).all(dim=1) for stack in self.stacks.values()])
+        return [i for i, fine in enumerate(sound.all(dim=0).tolist()) if not fine]
+
+    def born(self, i: int) -> Born:
+        """One individual (copies, on the CPU)."""
+        row = torch.cat([stack[i].reshape(-1) for stack in self.stacks.values()]).cpu()
+        return Born(row, {name: stack[i].cpu().clone() for name, stack in self.buffers.items()})
 
 
 class Examiner:
@@ -78,6 +84,7 @@ class Examiner:
 
     def __init__(self, rules: Rules, computing: Computing, network: Network, seat: Seat, seats: int) -> None:
         self.rules, self.computing, self.network, self.seat, self.seats = rules, computing, network, seat, seats
+        self.singly = False  # for a fitness that cannot be batched
         self._samples: int | None = None
         self._hardest: Sequence[int] | None = None
 
@@ -123,13 +130,41 @@ class Examiner:
                 layer.momentum = momentum
         return samples
 
-    @torch.no_grad()
     def scores(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Begun] = ()) -> list[Score]:
-        """As `Seat.score`, for any number of rows: part by part, and with each part only those it can still help."""
+        """As `Seat.score`, for any number of rows. Those that a network or loss refuses have diverged."""
+        begun = begun or [{}] * len(chunk)
+        if self.singly:
+            return [self._alone(chunk, i, cutoff, parts) for i, parts in enumerate(begun)]
+        try:
+            return self._scores(chunk, cutoff, begun)
+        except (ArithmeticError, RuntimeError, ValueError):
+            lost = chunk.exploded()
+            if not lost:
+                raise
+        found = {i: Score(inf, True, 0, 0, {}, chunk.born(i).buffers) for i in lost}
+        sound = [i for i in range(len(chunk)) if i not in lost]
+        if sound:
+            others = chunk.picked(sound, len(sound))
+            found.update(zip(sound, self._scores(others, cutoff, [begun[i] for i in sound]), strict=True))
+            for name, stack in chunk.buffers.items():
+                stack[sound] = others.buffers[name]
+        return [found[i] for i in range(len(chunk))]
+
+    def _alone(self, chunk: Chunk, i: int, cutoff: float, parts: Begun) -> Score:
+        each = chunk.born(i)
+        self.seat.put(each.row, each.buffers)
+        score = self.seat.score(cutoff, parts)
+        for name, value in score.buffers.items():
+            chunk.buffers[name][i] = value
+        return score
+
+    @torch.no_grad()
+    def _scores(self, chunk: Chunk, cutoff: float, begun: Sequence[Begun]) -> list[Score]:
+        """Part by part, and with each part only those it can still help."""
         task, calibrated = self.rules.task, self.calibrate(chunk)
         self.network.module.eval()
         total, may_stop = self._samples, task.nonnegative and self._samples is not None and cutoff < inf
-        parts = [dict(each) for each in begun] or [dict[int, tuple[float, int]]() for _ in range(len(chunk))]
+        parts = [dict(each) for each in begun]
         before, open_ = [samples_in(each) for each in parts], list(range(len(chunk)))
         for part, batch in task.parts(self._hardest if may_stop else None):
             size, batch = task.size(batch), self.computing.to_device(batch)

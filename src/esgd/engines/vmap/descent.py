@@ -19,6 +19,8 @@ from esgd.policies import Policy, optimizer_class
 from esgd.population import OptimizerState
 
 Stacks = Sequence[Tensor]
+Gradients = Sequence[Tensor | None]
+"""None where the loss does not depend on a parameter: that one is left alone."""
 
 _SGD = {"lr", "momentum", "dampening", "weight_decay", "nesterov"}
 _ADAM = {"lr", "betas", "eps", "weight_decay"}
@@ -27,7 +29,7 @@ _ADAM = {"lr", "betas", "eps", "weight_decay"}
 class Descent(Protocol):
     """The optimizers of some rows, in step."""
 
-    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
         """One update; `factors` are the schedules' factors on each learning rate."""
         ...
 
@@ -97,17 +99,20 @@ class StackedSGD:
         self.rates = Rates([-group["lr"] for group in groups], like)
         self.velocity = [torch.zeros_like(stack) for stack in stacks]
         self.fresh = torch.ones(len(policies), dtype=torch.bool, device=like.device)
+        self.stepped = list(range(len(stacks)))
         for row, carried in enumerate(_carried(policies, baggage)):
             for index, state in carried.items():
                 self.velocity[index][row] = state["momentum_buffer"]
                 self.fresh[row] = False
 
     @torch.no_grad()
-    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
         rate = self.rates.at(factors)
         if self.dampening.some:  # the first velocity is the gradient itself
             kept = Column(torch.where(self.fresh, 1.0, self.kept.values), self.stacks[0])
         for stack, velocity, gradient in zip(self.stacks, self.velocity, gradients, strict=True):
+            if gradient is None:
+                continue
             if self.decay.some:
                 gradient = torch.addcmul(gradient, stack, self.decay.over(stack))
             if not self.momentum.some:
@@ -122,6 +127,7 @@ class StackedSGD:
                 direction = torch.where(self.nesterov.over(stack) > 0, ahead, velocity) if self.mixed else ahead
             stack.addcmul_(direction, rate.over(stack))
         self.fresh.fill_(value=False)
+        self.stepped = _used(gradients)
 
     def mark(self) -> tuple[list[Tensor], Tensor]:
         return [velocity.clone() for velocity in self.velocity], self.fresh.clone()
@@ -133,7 +139,7 @@ class StackedSGD:
     def baggage(self, mark: tuple[list[Tensor], Tensor], row: int) -> OptimizerState:
         policy, (velocities, fresh) = self.policies[row], mark
         has_state = bool(policy.hyper.get("momentum")) and not fresh[row]
-        tensors = {f"{i}/momentum_buffer": v[row].cpu().clone() for i, v in enumerate(velocities)} if has_state else {}
+        tensors = {f"{i}/momentum_buffer": velocities[i][row].cpu().clone() for i in self.stepped} if has_state else {}
         return OptimizerState(kind_of_state(policy), tensors)
 
 
@@ -155,6 +161,7 @@ class StackedAdam:
         self.eps = Column([group["eps"] for group in groups], like)
         self.weights = [Column(1.0 - self.betas[:, i], like) for i in (0, 1)]
         self.taken = torch.zeros(len(policies), dtype=torch.float64)
+        self.stepped = list(range(len(stacks)))
         self.mean = [torch.zeros_like(stack) for stack in stacks]
         self.square = [torch.zeros_like(stack) for stack in stacks]
         for row, carried in enumerate(_carried(policies, baggage)):
@@ -163,13 +170,15 @@ class StackedAdam:
                 self.taken[row] = float(state["step"])
 
     @torch.no_grad()
-    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
         self.taken += 1
         rates = self.rates * torch.tensor(factors, dtype=torch.float64)
         first, second = (1.0 - self.betas ** self.taken[:, None]).unbind(dim=1)
         size, root = (Column(values, self.stacks[0]) for values in (-rates / first, second.rsqrt()))
         shrink = Column(1.0 - rates * self.decoupled, self.stacks[0]) if self.decoupled.any() else None
         for stack, mean, square, gradient in zip(self.stacks, self.mean, self.square, gradients, strict=True):
+            if gradient is None:
+                continue
             if self.decay.some:
                 gradient = torch.addcmul(gradient, stack, self.decay.over(stack))
             if shrink is not None:
@@ -178,6 +187,7 @@ class StackedAdam:
             square.lerp_(gradient * gradient, self.weights[1].over(stack))
             scale = square.sqrt().mul_(root.over(stack)).add_(self.eps.over(stack))
             stack.addcmul_(torch.div(mean, scale, out=scale), size.over(stack))
+        self.stepped = _used(gradients)
 
     def mark(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
         return [mean.clone() for mean in self.mean], [square.clone() for square in self.square], self.taken.clone()
@@ -191,10 +201,10 @@ class StackedAdam:
         policy, (means, squares, taken) = self.policies[row], mark
         tensors = dict[str, Tensor]()
         if taken[row]:
-            for index, (mean, square) in enumerate(zip(means, squares, strict=True)):
+            for index in self.stepped:
                 tensors[f"{index}/step"] = taken[row].float()
-                tensors[f"{index}/exp_avg"] = mean[row].cpu().clone()
-                tensors[f"{index}/exp_avg_sq"] = square[row].cpu().clone()
+                tensors[f"{index}/exp_avg"] = means[index][row].cpu().clone()
+                tensors[f"{index}/exp_avg_sq"] = squares[index][row].cpu().clone()
         return OptimizerState(kind_of_state(policy), tensors)
 
 
@@ -210,10 +220,10 @@ class Separate:
         ]
         self.rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
 
-    def step(self, gradients: Stacks, factors: Sequence[float]) -> None:
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
         for number, (optimizer, parameters) in enumerate(zip(self.optimizers, self.rows, strict=True)):
             for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient[number].contiguous()
+                parameter.grad = None if gradient is None else gradient[number].contiguous()
             for group, rate in zip(optimizer.param_groups, self.rates[number], strict=True):
                 group["lr"] = rate * factors[number]
             optimizer.step()
@@ -227,6 +237,10 @@ class Separate:
 
     def baggage(self, mark: list[dict[str, Any]], row: int) -> OptimizerState:
         return packed(self.policies[row], mark[row])
+
+
+def _used(gradients: Gradients) -> list[int]:
+    return [index for index, gradient in enumerate(gradients) if gradient is not None]
 
 
 def _defaults(policy: Policy) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Network:
 
     def __init__(self, rules: Rules, computing: Computing, seat: Seat) -> None:
         self.rules, self.computing, self.module = rules, computing, seat.module
+        self.unused = set[str]()  # parameters that the loss does not depend on
         self._loss = Function(self.module, rules.task.loss, computing)
         self._fitness = Function(self.module, rules.task.fitness, computing)
         gradient = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
@@ -38,10 +39,10 @@ class Network:
         self._values = Traced(values, compile=computing.compile)
         self._forward = vmap(self._loss, in_dims=(0, 0, None), randomness="error")
 
-    def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> Stacked:
+    def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> dict[str, Tensor]:
         """∂ loss / ∂ row for each row on its own batch; buffers change in place (BatchNorm)."""
         found: Stacked = self._gradient((_count(stacks), repr(settings)), stacks, buffers, batch)
-        return found
+        return {name: gradient for name, gradient in found.items() if name not in self.unused}
 
     @torch.no_grad()
     def fitness(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> Float[Tensor, " n"]:

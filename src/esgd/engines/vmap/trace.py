@@ -6,6 +6,8 @@ a step is spent finding out what to do next; played back, that is gone, and no c
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -13,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+
+from esgd.randomness import global_randomness
 
 VIEWS = {
     torch.ops.aten.expand.default,
@@ -31,7 +35,7 @@ COMPILED_AFTER = 3  # plays
 class Traced:
     """A function that is recorded when it is called with the same shapes for the second time.
 
-    It is recorded twice, under different random numbers. If the two differ, its Python draws numbers or changes its
+    It is recorded twice. If the two differ, or Python's or NumPy's generator has moved, then its Python changes its
     mind, and it is called as it is. Random *tensors* (dropout) are operations like all others, new in each call.
     With `compile`, a recording that has been played a few times is handed to `torch.compile`; a shape that is rare is
     not worth the wait.
@@ -57,14 +61,23 @@ class Traced:
         return self._recordings[key](*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        first, second = (self._recorded(arguments) for _ in range(2))
-        return first if first.code == second.code else self._function
+        with global_randomness(0):
+            before = _python_state()
+            first, second = (_recorded(self._function, arguments) for _ in range(2))
+            steady = first.code == second.code and _python_state() == before
+        return first if steady else self._function
 
-    def _recorded(self, arguments: tuple[Any, ...]) -> torch.fx.GraphModule:
-        """One recording; it really runs, so it is given copies of what it may change, and its own random numbers."""
-        copies = pytree.tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, arguments)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            return _without_idle_views(make_fx(self._function)(*copies))
+
+def _recorded(function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.GraphModule:
+    """One recording; it really runs, so it is given copies of what it may change."""
+    copies = pytree.tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, arguments)
+    return _without_idle_views(make_fx(function)(*copies))
+
+
+def _python_state() -> tuple[Any, ...]:
+    """Where the generators stand that are not torch's."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), repr(numpy.random.get_state(legacy=False)) if numpy else ""
 
 
 def _without_idle_views(recording: torch.fx.GraphModule) -> torch.fx.GraphModule:

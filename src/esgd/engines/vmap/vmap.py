@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from esgd.engines.computing import Computing, Precision
+from esgd.engines.computing import Computing, Precision, counts
 from esgd.engines.jobs import Bench, in_groups
-from esgd.engines.loop import SoloBench
 from esgd.engines.seat import Begun, Born, Score, Seat
 from esgd.engines.stint import Stint, joined
 from esgd.engines.vmap.batches import UnstackableError, stack
@@ -20,12 +19,12 @@ from esgd.engines.vmap.chunk import Chunk, Examiner
 from esgd.engines.vmap.descent import family
 from esgd.engines.vmap.network import UNSUPPORTED, Network
 from esgd.engines.vmap.walk import ChunkWalk
-from esgd.engines.walk import Start
+from esgd.engines.walk import SingleWalk, Start, checked_loss
 from esgd.engines.workshop import HandedOut, Here
 from esgd.errors import EngineError, EsgdError, RecipeError
-from esgd.genome import Buffers
+from esgd.genome import Buffers, persistent_buffers
 from esgd.policies import Policy, optimizer_class
-from esgd.protocols import Rules, Step, Tick, Workshop
+from esgd.protocols import Batch, Rules, Step, Tick, Workshop
 from esgd.randomness import global_randomness
 
 WAVE = 4
@@ -50,7 +49,7 @@ class Vmap:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.chunk, bool) or not isinstance(self.chunk, int) or self.chunk < 1:
+        if not counts(self.chunk):
             raise RecipeError(f"chunk={self.chunk!r} is not 1 or more: it is how many networks are trained at once.")
         _ = self.computing  # refuses what cannot be
 
@@ -97,10 +96,8 @@ class ChunkBench:
         wave = WAVE * chunk * rules.genome.size * rules.genome.dtype.itemsize
         self.seats = WAVE * chunk if wave <= WAVE_BYTES else chunk
         seat = Seat(rules, replace(computing, compile=False))  # what is compiled here are the batched functions
-        self.solo = SoloBench(seat)
-        self.network = Network(rules, computing, seat)
+        self.seat, self.network = seat, Network(rules, computing, seat)
         self.examiner = Examiner(rules, computing, self.network, seat, chunk)
-        self._scores_singly = False
         if seat.sparse:
             raise EngineError(
                 "Vmap cannot train an embedding with sparse=True: its gradients cannot be stacked. Use engine='loop', "
@@ -126,22 +123,30 @@ class ChunkBench:
                     ) from error
                 self.network.module.train()
                 self.network.try_out(two.stacks, two.copy().buffers, stacked)
+                self.network.unused = self._unused(self.computing.to_device(batch))
             self.network.module.eval()
             part = next(iter(task.parts()), None)
             if part is not None:
                 try:
                     self.network.fitness(two.stacks, two.buffers, self.computing.to_device(part[1]))
                 except UNSUPPORTED:
-                    self._scores_singly = True
+                    self.examiner.singly = True
+
+    def _unused(self, batch: Batch) -> set[str]:
+        """Parameters that the loss does not depend on: `torch.optim` leaves them alone, weight decay and all."""
+        with self.computing.autocast():
+            loss = checked_loss(self.rules.task.loss(self.seat.module, batch))
+        found = torch.autograd.grad(loss, self.seat.parameters, allow_unused=True)
+        return {name for name, gradient in zip(self.rules.genome.names, found, strict=True) if gradient is None}
 
     def train(self, starts: Sequence[Start], step: Step) -> Stint:
         if len(starts) == 1:
-            return self.solo.train(starts, step)
+            return self._train_singly(starts, step)
         walk = ChunkWalk(self.examiner, starts, step)
         try:
             return walk.outcome(step.backoff(walk, step.epochs))
         except UnstackableError:
-            return self.solo.train(starts, step)
+            return self._train_singly(starts, step)
         except torch.OutOfMemoryError:  # on a GPU that others use too, or with a chunk that is too large for it
             del walk
             half = len(starts) // 2
@@ -149,22 +154,29 @@ class ChunkBench:
         except EsgdError:
             raise
         except (ArithmeticError, RuntimeError, ValueError):
-            if not walk.chunk.exploded():  # one row's NaN, refused by the loss, must not end the others
+            if not walk.chunk.exploded():  # one row's NaN, refused by the network or loss, must not end the others
                 raise
-            return self.solo.train(starts, step)
+            return self._train_singly(starts, step)
+
+    def _train_singly(self, starts: Sequence[Start], step: Step) -> Stint:
+        """As `Loop` would; but the fitness is taken by the same arithmetic as everybody's."""
+        stints = []
+        for start in starts:
+            walk = SingleWalk(self.seat, start, step, score=self._score_seated)
+            stints.append(walk.outcome(step.backoff(walk, step.epochs)))
+        return joined(stints)
+
+    def _score_seated(self) -> Score:
+        born = Born(self.seat.row(), self.seat.buffers())
+        (score,) = self.examiner.scores(Chunk.of(self.rules.genome, [born], self.computing))
+        for name, buffer in persistent_buffers(self.seat.module).items():
+            buffer.copy_(score.buffers[name])
+        return score
 
     def scores(self, born: Sequence[Born], cutoff: float, begun: Sequence[Begun]) -> list[Score]:
-        if self._scores_singly or not born:
-            return self.solo.scores(born, cutoff, begun)
-        chunk = Chunk.of(self.rules.genome, born, self.computing)
-        try:
-            return self.examiner.scores(chunk, cutoff, begun)
-        except EsgdError:
-            raise
-        except (ArithmeticError, RuntimeError, ValueError):
-            if not chunk.exploded():
-                raise
-            return self.solo.scores(born, cutoff, begun)
+        if not born:
+            return []
+        return self.examiner.scores(Chunk.of(self.rules.genome, born, self.computing), cutoff, begun)
 
     def calibrated(self, born: Sequence[Born]) -> list[tuple[Buffers, int]]:
         if not born:
@@ -177,5 +189,5 @@ class ChunkBench:
         ]
 
     def forget_order(self) -> None:
-        self.solo.forget_order()
+        self.seat.forget_order()
         self.examiner.forget_order()

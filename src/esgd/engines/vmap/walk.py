@@ -91,22 +91,22 @@ class ChunkWalk:
         samples = self.rules.task.size(_first(batch)) * len(self.starts)
         moved = self.examiner.computing.to_device(batch)
         gradients = self.network.gradients(self.chunk.stacks, self.chunk.buffers, moved, self.settings)
-        found = self._clipped([gradients[name] for name in self.chunk.stacks])
+        found = self._clipped([gradients.get(name) for name in self.chunk.stacks])
         drawn = [schedule(moment) for schedule in self._schedules]
         factors = [drawn[number] for number in self._schedule_of]
         for rows, descent in self._descents:
-            descent.step([gradient[rows] for gradient in found], factors[rows])
+            descent.step([None if gradient is None else gradient[rows] for gradient in found], factors[rows])
         self.work.sgd_forward += samples
         self.work.sgd_backward += samples
 
-    def _clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+    def _clipped(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
         """As `clip_grad_norm_`, for the rows that ask for it."""
         if not any(self._clip):
             return gradients
-        norms = torch.stack([g.reshape(len(g), -1).norm(dim=1) for g in gradients]).norm(dim=0)
+        norms = torch.stack([g.reshape(len(g), -1).norm(dim=1) for g in gradients if g is not None]).norm(dim=0)
         limits = torch.tensor([inf if clip is None else clip for clip in self._clip], dtype=norms.dtype).to(norms)
         scale = (limits / (norms + 1e-6)).clamp(max=1.0)
-        return [g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
+        return [None if g is None else g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
@@ -170,10 +170,8 @@ class ChunkWalk:
         end = self.end
         if end is None or self.moved[i] or not end.fitness[i] < inf:
             return None
-        row = torch.cat([stack[i].reshape(-1) for stack in end.chunk.stacks.values()]).cpu()
-        buffers = {name: stack[i].cpu().clone() for name, stack in end.chunk.buffers.items()}
-        baggage = self._baggage(end, i) if self.rules.baggage.keeps else None
-        return End(row, buffers, float(end.fitness[i]), baggage)
+        born, keeps = end.chunk.born(i), self.rules.baggage.keeps
+        return End(born.row, born.buffers, float(end.fitness[i]), self._baggage(end, i) if keeps else None)
 
     def _baggage(self, mark: Mark, i: int) -> Any:
         for (rows, descent), state in zip(self._descents, mark.states, strict=True):
