@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,11 @@ def _choice(engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rul
     """The engine to use; a run that chose for itself goes on with what it began with."""
     if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
         return Choice(decode(manifest["engine"]), "")
-    return choose(engine, rules, recipe.load)
+    choice = choose(engine, rules, recipe.load)
+    if manifest is not None and encode(choice.engine) != manifest["engine"]:
+        began = decode(manifest["engine"])
+        return replace(choice, why=f"engine: {choice.engine}; this run began with {began}. The last bits may differ.")
+    return choice
 
 
 def _farewell(done: int, path: Path | None, origin: str) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, inf
 from time import perf_counter
 
 import torch
 from torch import nn
 
-from esgd.engines.computing import Computing, cores
+from esgd.engines.computing import Computing, available_memory, cores
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
 from esgd.engines.probe import PROBED, seconds_per_step
@@ -36,6 +36,8 @@ WORTHWHILE = 0.85
 POOL_STARTS = 3.0  # seconds, until workers have imported torch
 POOL_EFFICIENCY = 0.85  # of each worker, where it has not been timed
 COMPILES = 15.0  # seconds
+ROOM = 32
+"""A chunk may take so much of the free memory: weights, gradients, momentum, marks, and several workers of it."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[
         yield replace(one, channels_last=True), 1, once
     vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision)
     share = ceil(load.population / _workers(one.device))
-    sizes = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # one that does not fit into memory fails here
-    chunks = sorted({min(share, size) for size in sizes} - {1})
+    sizes = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # too large for a GPU: that fails here
+    row = rules.genome.size * rules.genome.dtype.itemsize
+    room = available_memory() / (ROOM * row) if one.device == "cpu" else inf
+    chunks = sorted(chunk for chunk in {min(share, size) for size in sizes} if 1 < chunk <= room)
     for chunk in chunks:
         yield replace(vmap, chunk=chunk), chunk, 1.0 + chunk * once
     for chunk in chunks[-2:]:

@@ -36,6 +36,9 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
     if name != "auto":
         return Choice(_built(engine, name, settings), "")
     computing = _made(engine, Computing, {"device": default_device(), **settings})
+    for setting in ("threads", "compile", "channels_last"):
+        if setting in settings:
+            raise RecipeError(f"engine={engine!r}: auto chooses {setting!r} itself. Name an engine to set it.")
     if load is None:
         return Choice(suited_loop(rules.genome.size, computing), "")
     return fastest(rules, load, computing)

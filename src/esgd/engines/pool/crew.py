@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from esgd.engines.jobs import Job
 from esgd.engines.pool.memory import Mappings, Memory
 from esgd.engines.pool.wire import Line, Parcel, pack, unpack
 from esgd.errors import EngineError
+
+STARTING = "starting up"
 
 DEATHS = 3
 """So many workers may die over one job before the run stops: the job itself must be to blame."""
@@ -38,9 +41,10 @@ class Worker:
         self.welcomed = False
         self._told = set[int]()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "esgd.engines.pool.worker", str(theirs.fileno()), str(lifeline)],
+            [sys.executable, "-P", "-m", "esgd.engines.pool.worker", str(theirs.fileno()), str(lifeline)],
             pass_fds=(theirs.fileno(), lifeline),
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is for the pool to answer
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
@@ -49,7 +53,8 @@ class Worker:
         )
         theirs.close()
         os.close(lifeline)
-        self.send(welcome)
+        with suppress(OSError):  # it has died already: that is heard when its answer is waited for
+            self.send(welcome)
 
     @property
     def idle(self) -> bool:
@@ -69,10 +74,13 @@ class Worker:
 
     def end(self) -> int:
         """End the process, whatever it is doing; returns its exit code."""
-        os.close(self._lifeline)
         self.line.close()
-        self.process.kill()
-        return self.process.wait()
+        os.close(self._lifeline)  # it ends itself now, if it has not ended yet
+        try:
+            return self.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
 
 class Crew:
@@ -82,7 +90,6 @@ class Crew:
         self.count, self.memory, self._welcomes = len(welcomes), memory, welcomes
         self._workers = dict[int, Worker]()
         self._deaths = Counter[str]()
-        self._recruit()
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return self.memory.empty(*shape, dtype=dtype)
@@ -113,12 +120,17 @@ class Crew:
                     if kind == "failed":
                         _raise(job, *value)
                     self._workers[number].welcomed = True
+                    self._deaths.pop(STARTING, None)
                     if job is not None:
                         yield job, value
         finally:
             for number, worker in list(self._workers.items()):
                 if worker.job is not None:  # nobody waits for it any more
                     self._workers.pop(number).end()
+
+    def start(self) -> None:
+        """Start the workers; they get ready while other things are done."""
+        self._recruit()
 
     def close(self) -> None:
         while self._workers:
@@ -148,7 +160,7 @@ class Crew:
         worker = self._workers.pop(number)
         code = worker.end()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        what = str(worker.job) if worker.job is not None else "starting up"
+        what = str(worker.job) if worker.job is not None else STARTING
         self._deaths[what] += 1
         if self._deaths[what] >= DEATHS:
             raise EngineError(

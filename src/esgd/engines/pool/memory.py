@@ -10,16 +10,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import inf, prod
-from pathlib import Path
+from math import prod
 from weakref import WeakValueDictionary, finalize
 
 import torch
 from torch import Tensor
 
+from esgd.engines.computing import available_memory
 from esgd.errors import EngineError
 
-ARENA = 1 << 20
+ARENA = 1 << 22
 """Smaller tensors share a piece of this many bytes, so that buffers do not use up file descriptors."""
 
 ALIGNMENT = 64
@@ -108,19 +108,22 @@ def _forget(descriptor: int, starts: dict[int, int], number: int) -> None:
 
 def _anonymous_file(size: int) -> int:
     """A file of `size` bytes in memory, without a name."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("esgd")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+    descriptor = -1
     try:
-        if size > _available():  # the kernel would promise it, and end somebody later
+        if size > available_memory():  # the kernel would promise it, and end somebody later
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        descriptor = os.memfd_create("esgd") if hasattr(os, "memfd_create") else _unlinked_file()
         os.ftruncate(descriptor, size)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
+        if error.errno == errno.EMFILE:
+            raise EngineError(
+                "this process may not open more files, and rows that workers share need some. Raise the limit "
+                "(ulimit -n 4096), or use engine='loop' or 'vmap'."
+            ) from error
         raise EngineError(
             f"the machine has no {size / 1e6:.0f} MB of memory left for rows that workers share ({error.strerror}). "
             f"Use a smaller population, or engine='loop', which needs no second copy of the data."
@@ -128,13 +131,9 @@ def _anonymous_file(size: int) -> int:
     return descriptor
 
 
-def _available() -> float:
-    """Bytes that can be had without pushing others out, where the system says so."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return inf
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), inf)
+def _unlinked_file() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class Mappings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,7 @@ class Pool:
         memory = Memory()
         crew = Crew(self._welcomes(rules, memory), memory)
         try:
+            crew.start()
             yield HandedOut(rules, crew, grouping=self.inner.groups, seats=self.inner.seats, tick=tick)
         finally:
             crew.close()
@@ -83,6 +85,11 @@ class Pool:
         return [f"cuda:{number % gpus}" if gpus else self.inner.device for number in range(workers)]
 
     def _welcome(self, device: str, rules: Rules, memory: Memory) -> Parcel:
+        if os.name != "posix":
+            raise EngineError(
+                "Pool hands open files from process to process, which this system does not do. Use engine='loop' or "
+                "'vmap'; torch's own threads use all cores there too."
+            )
         engine: Any = replace(self.inner, device=device, threads=self.inner.threads or 1)  # type: ignore[type-var]
         try:
             return pack((engine, rules), memory, share=True)

@@ -20,17 +20,20 @@ import cloudpickle
 import torch
 from torch import Tensor
 
+from esgd.engines.jobs import in_groups
 from esgd.engines.pool.memory import Address, Mappings, Memory
 
 LARGE = 1 << 16
 """Bytes from which a tensor or array of the task goes into shared memory."""
+
+PASSED_AT_ONCE = 200  # open files; Linux allows 253 in a message
 
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
     """A pickled value, the pieces of shared memory it speaks of, and what must stay alive while it is of use."""
 
-    content: bytes
+    content: bytes | Address
     pieces: frozenset[int]
     buffers: tuple[Address, ...] = ()
     kept: list[Tensor] = field(default_factory=list)
@@ -52,13 +55,27 @@ def pack(value: Any, memory: Memory, *, share: bool = False) -> Parcel:
 
     pickler = _Pickler(file, memory, kept, aside, share=share)
     pickler.dump(value)
+    whole = file.getvalue()
+    content: bytes | Address = whole
+    if share and len(whole) >= LARGE:  # a long message would have to wait until the other side has woken up
+        kept.append(memory.within_reach(torch.frombuffer(bytearray(whole), dtype=torch.uint8)))
+        content = _address(memory, kept[-1])
+        pickler.pieces.add(content.piece)
     pieces = pickler.pieces | {address.piece for address in buffers}
-    return Parcel(file.getvalue(), frozenset(pieces), tuple(buffers), kept)
+    return Parcel(content, frozenset(pieces), tuple(buffers), kept)
 
 
-def unpack(content: bytes, mappings: Mappings, buffers: Sequence[Address] = ()) -> Any:
+def pickled(value: Any) -> bytes:
+    """A value in full, with nothing left in shared memory: what a worker answers."""
+    content = pack(value, Memory()).content
+    assert isinstance(content, bytes)
+    return content
+
+
+def unpack(content: bytes | Address, mappings: Mappings, buffers: Sequence[Address] = ()) -> Any:
     """The inverse of `pack`, in a worker."""
-    unpickler = _Unpickler(io.BytesIO(content), buffers=[mappings.buffer(address) for address in buffers])
+    message = content if isinstance(content, bytes) else bytes(mappings.buffer(content))
+    unpickler = _Unpickler(io.BytesIO(message), buffers=[mappings.buffer(address) for address in buffers])
     unpickler.mappings = mappings
     return unpickler.load()
 
@@ -141,13 +158,15 @@ class Line:
     def send(self, content: bytes, descriptors: Sequence[int] = ()) -> None:
         """A message, with open files if there are any."""
         self.connection.send_bytes(len(descriptors).to_bytes(4) + content)
-        if descriptors:
-            socket.send_fds(self.socket, [b"."], list(descriptors))
+        for some in in_groups(descriptors, PASSED_AT_ONCE):
+            socket.send_fds(self.socket, [b"."], list(some))
 
     def receive(self) -> tuple[bytes, list[int]]:
         message = self.connection.recv_bytes()
         expected = int.from_bytes(message[:4])
-        descriptors = socket.recv_fds(self.socket, 1, expected)[1] if expected else []
+        descriptors = list[int]()
+        while len(descriptors) < expected:
+            descriptors += socket.recv_fds(self.socket, 1, PASSED_AT_ONCE)[1]
         return message[4:], descriptors
 
     def close(self) -> None:

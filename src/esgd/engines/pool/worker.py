@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
+import select
 import socket
 import sys
 import threading
@@ -18,8 +18,10 @@ from typing import Any
 import cloudpickle
 import torch
 
-from esgd.engines.pool.memory import Mappings, Memory
-from esgd.engines.pool.wire import Line, pack, unpack
+from esgd.engines.pool.memory import Mappings
+from esgd.engines.pool.wire import Line, pickled, unpack
+
+LOOKS_EVERY = 1.0  # seconds
 
 Reply = tuple[str, Any]
 """("done", result), or ("failed", (exception or None, traceback)): what comes back from a worker."""
@@ -27,8 +29,7 @@ Reply = tuple[str, Any]
 
 def main() -> None:
     line, lifeline = Line(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pool's to answer
-    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
     mappings, bench = Mappings(), None
     while True:
         try:
@@ -52,13 +53,18 @@ def main() -> None:
             del value
         except Exception as error:  # noqa: BLE001  # whatever it is, it is the pool's to raise
             reply = ("failed", (_portable(error), traceback.format_exc()))
-        line.send(pack(reply, Memory()).content)
+        line.send(pickled(reply))
         del reply
 
 
-def _end_with(lifeline: int) -> None:
-    """End at once when the pool is gone, in the middle of a job too."""
-    os.read(lifeline, 1)
+def _end_with(lifeline: int, parent: int) -> None:
+    """End at once when the pool is gone, in the middle of a job too.
+
+    The pipe tells at once; but a process that the pool's has forked holds its other end as well, so now and then the
+    parent is looked at.
+    """
+    while not select.select([lifeline], [], [], LOOKS_EVERY)[0] and os.getppid() == parent:
+        pass
     os._exit(1)
 
 

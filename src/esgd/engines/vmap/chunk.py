@@ -103,6 +103,13 @@ class Examiner:
         if not self._normalised or not self.rules.buffers.samples:
             return 0
         samples = 0
+        if self.singly:
+            for i in range(len(chunk)):
+                self.seat.put(chunk.born(i).row, chunk.born(i).buffers)
+                samples = self.seat.calibrate()
+                for name, value in self.seat.buffers().items():
+                    chunk.buffers[name][i] = value
+            return samples
         for rows in in_groups(range(len(chunk)), self.seats):
             full = chunk.picked(rows, self.seats)
             samples = self._calibrate(full)

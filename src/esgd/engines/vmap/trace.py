@@ -26,44 +26,44 @@ VIEWS = {
     torch.ops.aten.detach.default,
 }
 
-REMEMBERED = 32
-"""Recordings that are kept; each belongs to one shape of batch and one setting."""
-
-COMPILED_AFTER = 3  # plays
+REMEMBERED = 64
+"""Recordings that are made; each belongs to one shape of batch and one setting."""
 
 
 class Traced:
     """A function that is recorded when it is called with the same shapes for the second time.
 
     It is recorded twice. If the two differ, or Python's or NumPy's generator has moved, then its Python changes its
-    mind, and it is called as it is. Random *tensors* (dropout) are operations like all others, new in each call.
-    With `compile`, a recording that has been played a few times is handed to `torch.compile`; a shape that is rare is
-    not worth the wait.
+    mind, and it is called as it is; so it is if it cannot be recorded. Random *tensors* (dropout) are operations like
+    all others, new in each call. With `compile` it is recorded and compiled at the first call: a fitness must not
+    change its last bits on the way.
     """
 
     def __init__(self, function: Callable[..., Any], *, compile: bool = False) -> None:  # noqa: A002
         self._function, self._compile = function, compile
-        self._plays = dict[Hashable, int]()
-        self._recordings = dict[Hashable, Callable[..., Any]]()
+        self._recordings = dict[Hashable, Callable[..., Any] | None]()
 
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
         """Call it; `key` stands for all arguments but the last, the batch, whose form is looked at."""
         key = (key, *_form(arguments[-1]))
-        plays = self._plays[key] = self._plays.get(key, -1) + 1
-        if plays == 0:
-            return self._function(*arguments)
-        if key not in self._recordings:
-            if len(self._recordings) >= REMEMBERED:
-                self._recordings.pop(next(iter(self._recordings)))
+        known = key in self._recordings
+        if not known and len(self._recordings) >= REMEMBERED:
+            return self._function(*arguments)  # so many shapes: none of them comes often
+        if self._compile and not known:
+            self._recordings[key] = torch.compile(self._record(arguments), dynamic=False)
+        elif not known:
+            self._recordings[key] = None
+        elif self._recordings[key] is None:
             self._recordings[key] = self._record(arguments)
-        if plays == COMPILED_AFTER and self._compile:
-            self._recordings[key] = torch.compile(self._recordings[key], dynamic=False)
-        return self._recordings[key](*arguments)
+        return (self._recordings[key] or self._function)(*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         with global_randomness(0):
             before = _python_state()
-            first, second = (_recorded(self._function, arguments) for _ in range(2))
+            try:
+                first, second = (_recorded(self._function, arguments) for _ in range(2))
+            except Exception:  # noqa: BLE001  # whatever a recorder cannot follow; a real error comes again when called
+                return self._function
             steady = first.code == second.code and _python_state() == before
         return first if steady else self._function
 

@@ -108,34 +108,47 @@ class ChunkBench:
     def _try_out(self) -> None:
         """One gradient and one fitness of two rows, so that what cannot be batched is refused before anything else."""
         genome, task = self.rules.genome, self.rules.task
-        two = Chunk.of(genome, [Born(*genome.read(genome.template))] * 2, self.computing)
-        seeds = self.rules.seeds.at("try out")
+        one = Born(*genome.read(genome.template))
+        two, seeds = Chunk.of(genome, [one, one], self.computing), self.rules.seeds.at("try out")
         with global_randomness(seeds.integer()):
             task.prepare(self.network.module, {})
-            batch = next(iter(task.batches(seeds, {})), None)
-            if batch is not None:
-                try:
-                    stacked = self.computing.to_device(stack([batch, batch]))
-                except UnstackableError as error:
-                    raise EngineError(
-                        "Vmap cannot stack the batches of this task: they hold something other than tensors. Use "
-                        "engine='loop', or Pool(inner=Loop()) for all cores."
-                    ) from error
-                self.network.module.train()
-                self.network.try_out(two.stacks, two.copy().buffers, stacked)
-                self.network.unused = self._unused(self.computing.to_device(batch))
+            try:
+                batch = next(iter(task.batches(seeds, {})))
+                self.network.unused = self._unused(one, self.computing.to_device(batch))
+                part = next(iter(task.parts()))[1]
+            except EngineError:
+                raise
+            except Exception:  # noqa: BLE001  # what is wrong without vmap too, the run itself will say better
+                return
+            try:
+                stacked = self.computing.to_device(stack([batch, batch]))
+            except UnstackableError as error:
+                raise EngineError(
+                    "Vmap cannot stack the batches of this task: they hold something other than tensors. Use "
+                    "engine='loop', or Pool(inner=Loop()) for all cores."
+                ) from error
+            self.network.module.train()
+            self.network.try_out(two.stacks, two.copy().buffers, stacked)
             self.network.module.eval()
-            part = next(iter(task.parts()), None)
-            if part is not None:
-                try:
-                    self.network.fitness(two.stacks, two.buffers, self.computing.to_device(part[1]))
-                except UNSUPPORTED:
-                    self.examiner.singly = True
+            try:
+                self.network.fitness(two.stacks, two.buffers, self.computing.to_device(part))
+                self.examiner.calibrate(two)
+            except UNSUPPORTED:
+                self.examiner.singly = True
 
-    def _unused(self, batch: Batch) -> set[str]:
+    def _unused(self, born: Born, batch: Batch) -> set[str]:
         """Parameters that the loss does not depend on: `torch.optim` leaves them alone, weight decay and all."""
+        self.seat.put(born.row, born.buffers)
+        self.seat.module.train()
+        before = persistent_buffers(self.seat.module)
         with self.computing.autocast():
             loss = checked_loss(self.rules.task.loss(self.seat.module, batch))
+        for name, buffer in persistent_buffers(self.seat.module).items():
+            if buffer is not before[name]:
+                raise EngineError(
+                    f"Vmap would lose what forward assigns to the buffer {name!r}. Change it in place (copy_, mul_, "
+                    f"add_), or use engine='loop', or Pool(inner=Loop()) for all cores."
+                )
         found = torch.autograd.grad(loss, self.seat.parameters, allow_unused=True)
         return {name for name, gradient in zip(self.rules.genome.names, found, strict=True) if gradient is None}
 

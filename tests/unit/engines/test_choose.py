@@ -1,0 +1,251 @@
+"""From what a user writes as `engine=` to an engine, and what "auto" does to find one."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import esgd
+from esgd import Loop, Pool, Vmap
+from esgd.beginning import prepare
+from esgd.engines import choose
+from esgd.engines.auto import SHORT, suited_loop
+from esgd.engines.probe import seconds_per_step
+from esgd.errors import RecipeError, TaskError
+from esgd.protocols import Engine, Load, Rules
+from esgd.spelling import decode
+from esgd.testing.evidence import contents, difference, leaves_global_randomness_alone
+from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
+
+LONG = Load(population=16, epochs=6_000)
+RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)
+
+
+def rules(make_model: Any = mlp, **changes: Any) -> Rules:
+    return prepare(classify(make_model, **changes), RECIPE, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("loop", Loop()),
+        ("vmap", Vmap()),
+        ("pool", Pool()),
+        ("vmap:", Vmap()),
+        ("vmap:chunk=4", Vmap(chunk=4)),
+        ("vmap:chunk=4,precision=bf16", Vmap(chunk=4, precision="bf16")),
+        ("vmap: chunk = 4 , precision = 'bf16'", Vmap(chunk=4, precision="bf16")),
+        ("loop:threads=2,channels_last=true", Loop(threads=2, channels_last=True)),
+        ("pool:workers=2", Pool(workers=2)),
+        ("pool:workers=2,inner=vmap,chunk=4", Pool(inner=Vmap(chunk=4), workers=2)),
+        ("pool:precision=bf16,device=cpu", Pool(inner=Loop(precision="bf16"))),
+        (Pool(inner=Vmap(chunk=3), workers=2), Pool(inner=Vmap(chunk=3), workers=2)),
+    ],
+    ids=str,
+)
+def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: Engine) -> None:
+    assert choose(written, rules()).engine == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("vmpa", "engine='vmpa' is not known. Did you mean 'vmap'?"),
+        ("quantum", "engine='quantum' is not known. Known: auto, loop, pool, vmap."),
+        ("vmap:chnk=4", "there is no setting 'chnk'. Did you mean 'chunk'?"),
+        ("vmap:chunk", "'chunk' has no value. Write NAME=VALUE, as in pool:workers=4."),
+        ("vmap:chunk=four", "chunk='four' is not 1 or more"),
+        ("vmap:chunk=", "chunk='' is not 1 or more"),
+        ("pool:workers=0", "workers=0 is not 1 or more"),
+        ("pool:workers=two", "workers='two'|wrong type"),
+        ("pool:worker=2", "there is no setting 'worker'. Did you mean 'workers'?"),
+        ("pool:inner=vmp", "inner='vmp' is not known. Did you mean 'vmap'?"),
+        ("pool:inner=pool", "inner='pool' is not known"),
+        ("pool:inner=3", "inner=3 is not known"),
+        ("pool:inner=vmap,channels_last=true", "there is no setting 'channels_last'"),
+        ("loop:threads=many", "threads='many'|wrong type"),
+        ("loop:threads=1.5", "threads=1.5"),
+        ("loop:compile=yes", "compile='yes'"),
+        ("auto:chunk=4", "there is no setting 'chunk'"),
+        ("auto:precision=half", "precision='half' is not known"),
+        (3, "engine=3 is not an engine"),
+        (None, "engine=None is not an engine"),
+        (Loop, "is not an engine"),
+    ],
+    ids=str,
+)
+def test_what_is_no_engine_is_refused_with_a_suggestion(written: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=sentence.replace("?", r"\?")):
+        choose(written, rules())
+    with pytest.raises(RecipeError):
+        esgd.fit(classify(), RECIPE, seed=0, engine=written, run=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists(), "no folder is begun for a run that cannot be"
+
+
+# auto
+
+
+def test_a_short_run_takes_the_plain_engine_and_says_so() -> None:
+    choice = choose("auto", rules(), Load(population=4, epochs=2))
+    assert choice.engine == suited_loop(rules().genome.size)
+    assert choice.why == "engine: Loop(threads=1), because the run is too short to time others."
+
+
+def test_without_a_load_nothing_is_timed() -> None:
+    choice = choose("auto:precision=bf16", rules())
+    assert choice.engine == Loop(threads=1, precision="bf16")
+    assert choice.why == ""
+
+
+def opens(engine: Engine) -> bool:
+    with engine.open(rules(), lambda *tick: None) as workshop:
+        return workshop.spent().seconds_sgd == 0.0
+
+
+@pytest.mark.slow
+def test_a_long_run_takes_an_engine_that_works_and_says_why() -> None:
+    with leaves_global_randomness_alone("the probe"):
+        choice = choose("auto", rules(), LONG)
+    assert isinstance(choice.engine, Loop | Vmap | Pool)
+    assert choice.why.startswith(f"engine: {type(choice.engine).__name__}(")
+    assert "probe" in choice.why
+    assert opens(choice.engine)
+
+
+def test_a_run_of_middling_length_is_probed_within_its_means() -> None:
+    """Long enough to time the plain engine, too short to start workers for it: those are predicted."""
+    choice = choose("auto", rules(), Load(population=SHORT, epochs=3))
+    assert isinstance(choice.engine, Loop | Vmap | Pool)
+    assert choice.why.startswith(f"engine: {type(choice.engine).__name__}(")
+
+
+@pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1)], ids=str)
+def test_the_probe_changes_nothing(engine: Any) -> None:
+    """Neither the caller's random numbers nor the network."""
+    given = rules(dropout_mlp)
+    before = contents_of_template(given)
+    torch.manual_seed(5)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert seconds_per_step(engine, given, 2, 4) > 0
+    after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert torch.equal(states[0], after[0])
+    assert states[1:] == after[1:]
+    assert difference(contents_of_template(given), before) == ""
+
+
+def test_a_probed_run_is_the_run_of_the_engine_it_took(tmp_path: Path) -> None:
+    """Whatever was timed before it, dropout and all."""
+    recipe = esgd.Recipe(population=3, offspring=2, generations=1, sgd_epochs=70)
+    assert recipe.population * recipe.total_epochs * 3 > SHORT, "it is probed"
+    probed = esgd.fit(classify(dropout_mlp), recipe, seed=0, run=tmp_path / "run", progress=False, report=False)
+    took = decode(json.loads((tmp_path / "run" / "manifest.json").read_text())["engine"])
+    (plain,) = esgd.evolve(classify(dropout_mlp), recipe, seed=0, engine=took)
+    assert difference(contents(probed.population), contents(plain.population)) == ""
+
+
+def contents_of_template(given: Rules) -> dict[str, Any]:
+    return {name: value.clone() for name, value in given.genome.template.state_dict().items()}
+
+
+def test_a_probe_sees_a_few_batches_and_no_fitness() -> None:
+    counted = {"batches": 0, "fitness": 0}
+    x, y = random_data(48)
+
+    def batches() -> Any:
+        for i in range(0, 48, 4):
+            counted["batches"] += 1
+            yield x[i : i + 4], y[i : i + 4]
+
+    def fitness() -> Any:
+        counted["fitness"] += 1
+        yield x, y
+
+    seconds_per_step(Loop(threads=1), rules(train=batches, fitness=fitness), 2, 3)
+    assert counted == {"batches": 2 * 2 * 3, "fitness": 0}
+
+
+@pytest.mark.parametrize("load", ["short", "long"])
+def test_a_broken_network_gets_the_words_of_the_run(load: str) -> None:
+    """A probe that fails keeps quiet: the run itself explains it better."""
+    recipe = esgd.Recipe(population=3, offspring=3, generations=1, sgd_epochs=1 if load == "short" else 5_000)
+    task = classify(lambda: nn.Linear(INPUTS + 1, CLASSES))
+    with pytest.raises(TaskError, match="a freshly built network cannot be scored: RuntimeError: .*try that by hand"):
+        next(esgd.evolve(task, recipe, seed=0))
+
+
+def test_a_network_that_cannot_be_batched_or_sent_is_still_chosen_for(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+
+        class Odd(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = mlp()
+
+            def forward(self, x: Tensor) -> Tensor:
+                log.write(".")
+                return self.inner(x) * (1 if x.sum() > -1e9 else 2)
+
+            def __deepcopy__(self, memo: Any) -> Odd:
+                copied = Odd()
+                copied.load_state_dict(self.state_dict())
+                return copied
+
+        choice = choose("auto", rules(Odd), Load(population=8, epochs=3_000))
+    assert isinstance(choice.engine, Loop)
+
+
+# What a run says and remembers
+
+
+def test_fit_says_which_engine_and_why_and_the_manifest_remembers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = esgd.fit(classify(), RECIPE, seed=0, run=tmp_path / "run", report=False)
+    why = "engine: Loop(threads=1), because the run is too short to time others."
+    assert why in capsys.readouterr().err
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert decode(manifest["engine"]) == Loop(threads=1)
+    assert manifest["engine_because"] == why
+    assert len(result.history) == 2
+
+
+@pytest.mark.parametrize("again", ["auto", "auto:precision=bf16", Vmap(chunk=2, threads=1)], ids=str)
+def test_a_resumed_run_goes_on_with_the_engine_it_began_with(tmp_path: Path, again: Any) -> None:
+    """Unless another is asked for by name; "auto" always means the recorded one."""
+    begun = Vmap(chunk=2, threads=1)
+    straight = esgd.fit(classify(), RECIPE, seed=0, engine=begun, progress=False)
+    stops = StopsAfter(1)
+    with stops.expected():
+        esgd.fit(stops.task(), RECIPE, seed=0, engine=begun, run=tmp_path / "run", progress=False)
+    stops.left = -1
+    resumed = esgd.fit(stops.task(), RECIPE, seed=0, engine=again, run=tmp_path / "run", progress=False, report=False)
+    assert difference(contents(resumed.population), contents(straight.population)) == ""
+    assert decode(json.loads((tmp_path / "run" / "manifest.json").read_text())["engine"]) == begun
+
+
+class StopsAfter:
+    """A task whose test metric ends the run after so many generations."""
+
+    def __init__(self, generations: int) -> None:
+        self.left = generations
+
+    def task(self) -> esgd.Supervised:
+        return classify(test=random_data(20, seed=2), metrics={"patience": self.patience})
+
+    def patience(self, output: Tensor, target: Tensor) -> float:
+        if self.left == 0:
+            raise InterruptedError
+        self.left -= 1
+        return 0.0
+
+    def expected(self) -> Any:
+        return pytest.raises(InterruptedError) if self.left >= 0 else nullcontext()
