@@ -55,7 +55,8 @@ class Traced:
             self._recordings[key] = None
         elif self._recordings[key] is None:
             self._recordings[key] = self._record(arguments)
-        return (self._recordings[key] or self._function)(*arguments)
+        recording = self._recordings[key]
+        return self._function(*arguments) if recording is None else recording(*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         with global_randomness(0):

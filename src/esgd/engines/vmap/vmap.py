@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -141,7 +142,8 @@ class ChunkBench:
         self.seat.put(born.row, born.buffers)
         self.seat.module.train()
         before = persistent_buffers(self.seat.module)
-        with self.computing.autocast():
+        with self.computing.autocast(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again where they belong
             loss = checked_loss(self.rules.task.loss(self.seat.module, batch))
         for name, buffer in persistent_buffers(self.seat.module).items():
             if buffer is not before[name]:
