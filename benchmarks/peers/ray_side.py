@@ -22,6 +22,7 @@ from secrets import token_hex
 from time import perf_counter, time
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 from ray import tune
@@ -70,15 +71,24 @@ class Trial(tune.Trainable):
         return {"fitness": fitness, "begun": begun, "ended": time()}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save(state, Path(checkpoint_dir) / "state.pt")
+        weights = {f"model/{name}": value.numpy() for name, value in self.model.state_dict().items()}
+        velocities = self.optimizer.state_dict()["state"]
+        momenta = {f"momentum/{i}": state["momentum_buffer"].numpy() for i, state in velocities.items()}
+        np.savez(Path(checkpoint_dir) / "state.npz", **weights, **momenta)
 
     def load_checkpoint(self, checkpoint: str) -> None:
         """Weights and momentum from the checkpoint; learning rate and momentum factor stay this trial's own."""
-        state = torch.load(Path(checkpoint) / "state.pt")
+        with np.load(Path(checkpoint) / "state.npz", allow_pickle=False) as saved:
+            tensors = {name: torch.from_numpy(saved[name]) for name in saved.files}
         groups = [{**group} for group in self.optimizer.state_dict()["param_groups"]]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
+        velocities = {
+            int(name.partition("/")[2]): {"momentum_buffer": value}
+            for name, value in tensors.items()
+            if name.startswith("momentum/")
+        }
+        weights = {name.partition("/")[2]: value for name, value in tensors.items() if name.startswith("model/")}
+        self.model.load_state_dict(weights)
+        self.optimizer.load_state_dict({"state": velocities, "param_groups": groups})
 
 
 class Clock(tune.Callback):
