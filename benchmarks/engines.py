@@ -15,8 +15,10 @@ MAKERS: dict[str, Callable[[], Engine]] = {
     "pool of vmaps": lambda: engines.Pool(inner=engines.Vmap(threads=1)),
 }
 OURS = (*MAKERS, "auto")
-LONG = 1000
-"""Epochs of the run that "auto" is to choose for. What is timed here is a moment of a run, on little data."""
+LONG = 100_000
+"""Epochs of the run that "auto" is to choose for: so long that what an engine costs once, a compiler's minute for
+example, does not count. It does not count in the ratios either, which leave out each side's first use; tables of whole
+runs, start-up and all, tell "auto" the truth."""
 
 
 def engine_named(name: str, rules: Rules, population: int, epochs: int = LONG) -> Engine:

@@ -33,6 +33,10 @@ SMALL = 200_000
 WORTHWHILE = 0.85
 """An engine with other last bits, or more processes, must need at most this share of the plain one's time."""
 
+LONGER, CLOSE = 8, 1.3
+"""Candidates this close, as a ratio, are looked at for so many times longer."""
+
+RECORDS = 1.0  # seconds, until `Vmap` has recorded a step
 POOL_STARTS = 3.0  # seconds, until workers have imported torch
 POOL_EFFICIENCY = 0.85  # of each worker, where it has not been timed
 COMPILES = 15.0  # seconds
@@ -50,10 +54,80 @@ class Choice:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An engine whose run is predicted to take `seconds`, its start included."""
+    """An engine that trains `together` individuals at once, needs `start` seconds before it does, then `step` seconds
+    for each of a run's steps."""
 
     engine: Loop | Vmap | Pool
-    seconds: float
+    together: int
+    start: float
+    step: float
+
+
+class Probe:
+    """Times engines on a run of so many steps of one individual, as long as it may."""
+
+    def __init__(self, rules: Rules, steps: int, plain: Loop) -> None:
+        self.rules, self.steps, self.begun = rules, steps, perf_counter()
+        self.plain = Candidate(plain, 1, 0.0, seconds_per_step(plain, rules, 1, STEPS))
+        self.candidates = [self.plain]
+
+    def seconds(self, candidate: Candidate) -> float:
+        """Of the whole run."""
+        return candidate.start + self.steps * candidate.step
+
+    @property
+    def best(self) -> Candidate:
+        return min(self.candidates, key=self.seconds)
+
+    def may(self, cost: float) -> bool:
+        """Whether so many seconds are still within the probe's share of the run."""
+        return perf_counter() - self.begun + cost <= SHARE * self.seconds(self.best)
+
+    def look(self, engine: Loop | Vmap, together: int, start: float) -> None:
+        """Time an engine, if that fits."""
+        if self.may(start + 2 * STEPS * together * self.plain.step):
+            try:
+                step = seconds_per_step(engine, self.rules, together, STEPS)
+            except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is no candidate
+                return
+            self.candidates.append(Candidate(engine, together, start, step))
+
+    def look_at_pools(self, population: int) -> None:
+        """The two fastest engines that leave other cores alone, each in a pool: timed if that fits, else predicted."""
+        inners = [
+            (each, each.engine)
+            for each in sorted(self.candidates, key=self.seconds)
+            if not isinstance(each.engine, Pool) and (each.engine.threads == 1 or each.engine.device != "cpu")
+        ]
+        for each, inner in inners[:2]:
+            workers = min(_workers(inner.device), population)
+            if workers < 2:
+                return
+            pool, groups = Pool(inner=inner, workers=workers), len(inner.groups([PROBED] * population))
+            busiest = ceil(groups / workers) / groups  # the share of the groups that the busiest worker has
+            step, start = each.step * busiest / POOL_EFFICIENCY, POOL_STARTS + each.start
+            together = min(population, 2 * workers * ceil(population / groups))
+            try:
+                if self.may(start + 2 * STEPS * together * step):
+                    step = seconds_per_step(pool, self.rules, together, STEPS)
+                else:
+                    pool.check_sendable(self.rules)
+            except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
+                continue
+            self.candidates.append(Candidate(pool, together, start, step))
+
+    def decide(self) -> Candidate:
+        """The fastest; where two are close, after a longer look at both."""
+        first, *others = sorted(self.candidates, key=self.seconds)
+        close = [each for each in others[:1] if self.seconds(each) < CLOSE * self.seconds(first)]
+        finalists, steps = [first, *close], LONGER * STEPS
+        if close and self.may(sum(each.start + 2 * steps * each.together * each.step for each in finalists)):
+            self.candidates = [
+                replace(each, step=seconds_per_step(each.engine, self.rules, each.together, steps))
+                for each in finalists
+            ]
+        best = self.best
+        return best if self.seconds(best) <= WORTHWHILE * self.seconds(self.plain) else self.plain
 
 
 def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
@@ -64,68 +138,33 @@ def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
         return Choice(plain, f"engine: {_name(plain)}, because the run is too short to time others.")
     one = replace(plain, threads=1) if computing.device == "cpu" else plain
     try:
-        reference = Candidate(one, steps * seconds_per_step(one, rules, 1, STEPS))
+        probe = Probe(rules, steps, one)
     except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
         return Choice(plain, "")
-    begun, timed = perf_counter(), [reference]
-    for engine, together, cost in _others(one, rules, load, reference.seconds / steps):
-        best = min(timed, key=lambda candidate: candidate.seconds)
-        if perf_counter() - begun + cost > SHARE * best.seconds:
-            continue
-        try:
-            timed.append(Candidate(engine, cost + steps * seconds_per_step(engine, rules, together, STEPS)))
-        except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is not a candidate
-            continue
-    timed += _pools(timed, rules, load, steps, begun)
-    best = min(timed, key=lambda candidate: candidate.seconds)
-    chosen = best if best.seconds <= WORTHWHILE * reference.seconds else reference
-    return Choice(chosen.engine, _why(chosen, reference, len(timed), perf_counter() - begun))
+    for engine, together, start in _others(one, rules, load.population):
+        probe.look(engine, together, start)
+    probe.look_at_pools(load.population)
+    chosen = probe.decide()
+    return Choice(chosen.engine, _why(chosen, probe))
 
 
-def _others(one: Loop, rules: Rules, load: Load, step: float) -> Iterator[tuple[Loop | Vmap, int, float]]:
-    """Candidates in this process, how many individuals to time them with, and roughly what that costs."""
-    once = 2 * STEPS * step
+def _others(one: Loop, rules: Rules, population: int) -> Iterator[tuple[Loop | Vmap, int, float]]:
+    """Candidates in this process, how many individuals they train at once, and seconds until the first step."""
     if one.device == "cpu" and cores() > 1 and rules.genome.size >= SMALL // 10:
-        yield replace(one, threads=cores()), 1, once
+        yield replace(one, threads=cores()), 1, 0.0
     if any(isinstance(layer, nn.Conv2d) for layer in rules.genome.template.modules()):
-        yield replace(one, channels_last=True), 1, once
+        yield replace(one, channels_last=True), 1, 0.0
     vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision)
-    share = ceil(load.population / _workers(one.device))
+    share = ceil(population / _workers(one.device))
     sizes = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # too large for a GPU: that fails here
     row = rules.genome.size * rules.genome.dtype.itemsize
     room = available_memory() / (ROOM * row) if one.device == "cpu" else inf
     chunks = sorted(chunk for chunk in {min(share, size) for size in sizes} if 1 < chunk <= room)
     for chunk in chunks:
-        yield replace(vmap, chunk=chunk), chunk, 1.0 + chunk * once
+        yield replace(vmap, chunk=chunk), chunk, RECORDS
     for chunk in chunks[-2:]:
         yield replace(vmap, chunk=chunk, compile=True), chunk, COMPILES
     yield replace(one, compile=True), 1, COMPILES
-
-
-def _pools(timed: list[Candidate], rules: Rules, load: Load, steps: int, begun: float) -> Iterator[Candidate]:
-    """The two fastest engines that leave other cores alone, each in a pool: timed if that is cheap, else predicted."""
-    inners = [
-        (each.seconds, each.engine)
-        for each in timed
-        if not isinstance(each.engine, Pool) and (each.engine.threads == 1 or each.engine.device != "cpu")
-    ]
-    for alone, inner in sorted(inners, key=lambda pair: pair[0])[:2]:
-        workers = min(_workers(inner.device), load.population)
-        if workers < 2:
-            return
-        pool, groups = Pool(inner=inner, workers=workers), len(inner.groups([PROBED] * load.population))
-        busiest = ceil(groups / workers) / groups  # the share of the groups that the busiest worker has
-        seconds = POOL_STARTS + alone * busiest / POOL_EFFICIENCY
-        cost = POOL_STARTS + seconds / steps * 2 * STEPS * load.population
-        try:
-            if perf_counter() - begun + cost < SHARE * seconds:
-                together = min(load.population, 2 * workers * ceil(load.population / groups))
-                seconds = POOL_STARTS + steps * seconds_per_step(pool, rules, together, STEPS)
-            else:
-                pool.check_sendable(rules)
-        except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
-            continue
-        yield Candidate(pool, seconds)
 
 
 def _workers(device: str) -> int:
@@ -147,14 +186,12 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _why(chosen: Candidate, reference: Candidate, timed: int, took: float) -> str:
-    ratio = reference.seconds / chosen.seconds
-    if chosen is reference:
-        return f"engine: {_name(chosen.engine)}, the fastest of {timed} for this network (probe {took:.1f} s)."
-    return (
-        f"engine: {_name(chosen.engine)}, {ratio:.1f} × as fast as one network after another on one core "
-        f"(probe {took:.1f} s)."
-    )
+def _why(chosen: Candidate, probe: Probe) -> str:
+    took, name = f"(probe {perf_counter() - probe.begun:.1f} s)", _name(chosen.engine)
+    if chosen is probe.plain:
+        return f"engine: {name}, the fastest of {len(probe.candidates)} for this network {took}."
+    ratio = probe.seconds(probe.plain) / probe.seconds(chosen)
+    return f"engine: {name}, {ratio:.1f} × as fast as one network after another on one core {took}."
 
 
 def _name(engine: Engine) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import ceil
 from typing import Any
 
 from esgd.policies import Policy
@@ -59,9 +61,12 @@ def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int)
         row.expand(individuals, -1).clone(),
         {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
     )
-    policies, step = [PROBED] * individuals, Step(k=1, epochs=1, backoff=_NoFitness())
-    with engine.open(replace(rules, task=task), lambda phase, done, total: None) as workshop:
+    batches = min(steps, rules.task.steps({}) or steps)
+    policies, step = [PROBED] * individuals, Step(k=1, epochs=ceil(steps / batches), backoff=_NoFitness())
+    quiet = lambda phase, done, total: None  # noqa: E731
+    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as workshop:
+        warnings.simplefilter("ignore")  # about an engine that may not be taken
         workshop.train(population, policies, step)
         workshop.spent()
         workshop.train(population, policies, step)
-        return workshop.spent().seconds_sgd / (individuals * steps)
+        return workshop.spent().seconds_sgd / (individuals * batches * step.epochs)

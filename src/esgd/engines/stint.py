@@ -48,6 +48,8 @@ class Stint:
 
 def joined(stints: Sequence[Stint]) -> Stint:
     """Several stints as one."""
+    if len(stints) == 1:
+        return stints[0]
     accounts, work = [stint.account for stint in stints], Work()
     for account in accounts:
         work += account.work

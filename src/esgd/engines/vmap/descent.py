@@ -2,6 +2,9 @@
 
 Tensors are stacks: one per parameter, of shape (n, *shape). A hyper-parameter is a column of n numbers. What no
 equation here covers is done by `torch.optim` itself, row by row.
+
+The equations are functions of tensors and of nothing else, so that a step can be recorded, or compiled, together with
+the gradient it uses (`Network.step`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,12 @@ from esgd.population import OptimizerState
 Stacks = Sequence[Tensor]
 Gradients = Sequence[Tensor | None]
 """None where the loss does not depend on a parameter: that one is left alone."""
+
+Columns = dict[str, Tensor]
+"""A number for each row, by what it is; what is nought for every row is left out."""
+
+State = Mapping[str, Stacks]
+"""What an optimizer remembers, by name: a stack for each parameter."""
 
 _SGD = {"lr", "momentum", "dampening", "weight_decay", "nesterov"}
 _ADAM = {"lr", "betas", "eps", "weight_decay"}
@@ -46,6 +55,25 @@ class Descent(Protocol):
         ...
 
 
+class Equations(Descent, Protocol):
+    """A descent with equations for all rows at once."""
+
+    @property
+    def stacks(self) -> Stacks: ...
+
+    @property
+    def state(self) -> State: ...
+
+    def begin(self, factors: Sequence[float], used: Sequence[int]) -> Columns:
+        """Count a step in which the parameters `used` have gradients, and return the columns of its equations."""
+        ...
+
+    @staticmethod
+    def update(stacks: Stacks, state: State, gradients: Gradients, columns: Columns) -> None:
+        """The equations: stacks and state change in place."""
+        ...
+
+
 def family(policy: Policy) -> type[StackedSGD | StackedAdam | Separate]:
     """Who can take this policy's steps."""
     cls, hyper = optimizer_class(policy.optimizer), set(policy.hyper)
@@ -56,15 +84,9 @@ def family(policy: Policy) -> type[StackedSGD | StackedAdam | Separate]:
     return Separate
 
 
-class Column:
-    """One number for each row, in a form that fits stacks of any dimension."""
-
-    def __init__(self, values: Sequence[float] | Tensor, like: Tensor) -> None:
-        self.values = torch.as_tensor(values, dtype=like.dtype, device=like.device)
-        self.some = bool((self.values != 0).any())
-
-    def over(self, stack: Tensor) -> Tensor:
-        return self.values.view(-1, *[1] * (stack.dim() - 1))
+def over(column: Tensor, stack: Tensor) -> Tensor:
+    """A column in a form that fits a stack of any dimension."""
+    return column.view(-1, *[1] * (stack.dim() - 1))
 
 
 class Rates:
@@ -74,10 +96,10 @@ class Rates:
         self._rates, self._like = rates, like
         self._factors: Sequence[float] | None = None
 
-    def at(self, factors: Sequence[float]) -> Column:
+    def at(self, factors: Sequence[float]) -> Tensor:
         if factors != self._factors:
             scaled = [rate * factor for rate, factor in zip(self._rates, factors, strict=True)]
-            self._factors, self._column = factors, Column(scaled, self._like)
+            self._factors, self._column = factors, _column(scaled, self._like)
         return self._column
 
 
@@ -86,60 +108,67 @@ class StackedSGD:
 
     def __init__(self, stacks: Stacks, policies: Sequence[Policy], baggage: Sequence[OptimizerState | None]) -> None:
         self.stacks, self.policies = stacks, policies
-        groups = [_defaults(policy) for policy in policies]
-        like = stacks[0]
-        momentum = [group["momentum"] for group in groups]
-        self.momentum = Column(momentum, like)
-        self.decay = Column([group["weight_decay"] for group in groups], like)
+        groups, like = [_defaults(policy) for policy in policies], stacks[0]
         # Without momentum torch ignores dampening.
-        self.dampening = Column([group["dampening"] if group["momentum"] else 0.0 for group in groups], like)
-        self.nesterov = Column([float(group["nesterov"]) for group in groups], like)
-        self.kept = Column([1.0 - value for value in self.dampening.values.tolist()], like)
-        self.mixed = self.nesterov.some and not bool(self.nesterov.values.all())
-        self.rates = Rates([-group["lr"] for group in groups], like)
-        self.velocity = [torch.zeros_like(stack) for stack in stacks]
+        self._kept = _column([1.0 - (group["dampening"] if group["momentum"] else 0.0) for group in groups], like)
+        self._dampened = bool((self._kept != 1).any())
+        self._columns = _some(
+            like,
+            momentum=[group["momentum"] for group in groups],
+            decay=[group["weight_decay"] for group in groups],
+            nesterov=[float(group["nesterov"]) for group in groups],
+        )
+        self._rates = Rates([-group["lr"] for group in groups], like)
+        self.state: State = {"velocity": [torch.zeros_like(stack) for stack in stacks]}
         self.fresh = torch.ones(len(policies), dtype=torch.bool, device=like.device)
-        self.stepped = list(range(len(stacks)))
+        self.used: Sequence[int] = range(len(stacks))
         for row, carried in enumerate(_carried(policies, baggage)):
             for index, state in carried.items():
-                self.velocity[index][row] = state["momentum_buffer"]
+                self.state["velocity"][index][row] = state["momentum_buffer"]
                 self.fresh[row] = False
 
-    @torch.no_grad()
-    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
-        rate = self.rates.at(factors)
-        if self.dampening.some:  # the first velocity is the gradient itself
-            kept = Column(torch.where(self.fresh, 1.0, self.kept.values), self.stacks[0])
-        for stack, velocity, gradient in zip(self.stacks, self.velocity, gradients, strict=True):
+    def begin(self, factors: Sequence[float], used: Sequence[int]) -> Columns:
+        columns = {"rate": self._rates.at(factors), **self._columns}
+        if self._dampened:  # the first velocity is the gradient itself
+            columns["kept"] = torch.where(self.fresh, 1.0, self._kept)
+        self.fresh.fill_(value=False)
+        self.used = used
+        return columns
+
+    @staticmethod
+    def update(stacks: Stacks, state: State, gradients: Gradients, columns: Columns) -> None:
+        for stack, velocity, gradient in zip(stacks, state["velocity"], gradients, strict=True):
             if gradient is None:
                 continue
-            if self.decay.some:
-                gradient = torch.addcmul(gradient, stack, self.decay.over(stack))
-            if not self.momentum.some:
-                stack.addcmul_(gradient, rate.over(stack))
+            column = {name: over(values, stack) for name, values in columns.items()}
+            if "decay" in column:
+                gradient = torch.addcmul(gradient, stack, column["decay"])
+            if "momentum" not in column:
+                stack.addcmul_(gradient, column["rate"])
                 continue
-            scaled = gradient * kept.over(stack) if self.dampening.some else gradient
-            momentum = self.momentum.over(stack)
-            torch.addcmul(scaled, velocity, momentum, out=velocity)
+            scaled = gradient * column["kept"] if "kept" in column else gradient
+            torch.addcmul(scaled, velocity, column["momentum"], out=velocity)
             direction = velocity
-            if self.nesterov.some:
-                ahead = torch.addcmul(gradient, velocity, momentum)
-                direction = torch.where(self.nesterov.over(stack) > 0, ahead, velocity) if self.mixed else ahead
-            stack.addcmul_(direction, rate.over(stack))
-        self.fresh.fill_(value=False)
-        self.stepped = _used(gradients)
+            if "nesterov" in column:
+                ahead = torch.addcmul(gradient, velocity, column["momentum"])
+                direction = torch.where(column["nesterov"] > 0, ahead, velocity)
+            stack.addcmul_(direction, column["rate"])
 
-    def mark(self) -> tuple[list[Tensor], Tensor]:
-        return [velocity.clone() for velocity in self.velocity], self.fresh.clone()
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
+        _step(self, gradients, factors)
 
-    def restore(self, mark: tuple[list[Tensor], Tensor], where: Bool[Tensor, " n"]) -> None:
-        for velocity, marked in zip([*self.velocity, self.fresh], [*mark[0], mark[1]], strict=True):
-            velocity[where] = marked[where]
+    def mark(self) -> tuple[State, Tensor]:
+        return _copies(self.state), self.fresh.clone()
 
-    def baggage(self, mark: tuple[list[Tensor], Tensor], row: int) -> OptimizerState:
-        policy, (velocities, fresh) = self.policies[row], mark
+    def restore(self, mark: tuple[State, Tensor], where: Bool[Tensor, " n"]) -> None:
+        _put_back(self.state, mark[0], where)
+        self.fresh[where] = mark[1][where]
+
+    def baggage(self, mark: tuple[State, Tensor], row: int) -> OptimizerState:
+        policy, (state, fresh) = self.policies[row], mark
         has_state = bool(policy.hyper.get("momentum")) and not fresh[row]
-        tensors = {f"{i}/momentum_buffer": velocities[i][row].cpu().clone() for i in self.stepped} if has_state else {}
+        velocity = state["velocity"]
+        tensors = {f"{i}/momentum_buffer": velocity[i][row].cpu().clone() for i in self.used} if has_state else {}
         return OptimizerState(kind_of_state(policy), tensors)
 
 
@@ -148,63 +177,69 @@ class StackedAdam:
 
     def __init__(self, stacks: Stacks, policies: Sequence[Policy], baggage: Sequence[OptimizerState | None]) -> None:
         self.stacks, self.policies = stacks, policies
-        groups = [_defaults(policy) for policy in policies]
-        like = stacks[0]
+        groups, like = [_defaults(policy) for policy in policies], stacks[0]
         decoupled = [optimizer_class(policy.optimizer) is torch.optim.AdamW for policy in policies]
-        self.rates = torch.tensor([group["lr"] for group in groups], dtype=torch.float64)
-        self.betas = torch.tensor([group["betas"] for group in groups], dtype=torch.float64)
         decay = [group["weight_decay"] for group in groups]
-        self.decoupled = torch.tensor(
+        self._rates = torch.tensor([group["lr"] for group in groups], dtype=torch.float64)
+        self._betas = torch.tensor([group["betas"] for group in groups], dtype=torch.float64)
+        self._decoupled = torch.tensor(
             [value if is_w else 0.0 for value, is_w in zip(decay, decoupled, strict=True)], dtype=torch.float64
         )
-        self.decay = Column([0.0 if is_w else value for value, is_w in zip(decay, decoupled, strict=True)], like)
-        self.eps = Column([group["eps"] for group in groups], like)
-        self.weights = [Column(1.0 - self.betas[:, i], like) for i in (0, 1)]
+        self._columns = _some(like, decay=[0.0 if w else value for value, w in zip(decay, decoupled, strict=True)])
+        self._columns["eps"] = _column([group["eps"] for group in groups], like)
+        self._columns["first"], self._columns["second"] = (_column(1.0 - self._betas[:, i], like) for i in (0, 1))
         self.taken = torch.zeros(len(policies), dtype=torch.float64)
-        self.stepped = list(range(len(stacks)))
-        self.mean = [torch.zeros_like(stack) for stack in stacks]
-        self.square = [torch.zeros_like(stack) for stack in stacks]
+        self.used: Sequence[int] = range(len(stacks))
+        self.state: State = {name: [torch.zeros_like(stack) for stack in stacks] for name in ("mean", "square")}
         for row, carried in enumerate(_carried(policies, baggage)):
             for index, state in carried.items():
-                self.mean[index][row], self.square[index][row] = state["exp_avg"], state["exp_avg_sq"]
+                self.state["mean"][index][row] = state["exp_avg"]
+                self.state["square"][index][row] = state["exp_avg_sq"]
                 self.taken[row] = float(state["step"])
 
-    @torch.no_grad()
-    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
+    def begin(self, factors: Sequence[float], used: Sequence[int]) -> Columns:
         self.taken += 1
-        rates = self.rates * torch.tensor(factors, dtype=torch.float64)
-        first, second = (1.0 - self.betas ** self.taken[:, None]).unbind(dim=1)
-        size, root = (Column(values, self.stacks[0]) for values in (-rates / first, second.rsqrt()))
-        shrink = Column(1.0 - rates * self.decoupled, self.stacks[0]) if self.decoupled.any() else None
-        for stack, mean, square, gradient in zip(self.stacks, self.mean, self.square, gradients, strict=True):
+        self.used, like = used, self.stacks[0]
+        rates = self._rates * torch.tensor(factors, dtype=torch.float64)
+        first, second = (1.0 - self._betas ** self.taken[:, None]).unbind(dim=1)
+        columns = {"size": _column(-rates / first, like), "root": _column(second.rsqrt(), like), **self._columns}
+        if self._decoupled.any():
+            columns["shrink"] = _column(1.0 - rates * self._decoupled, like)
+        return columns
+
+    @staticmethod
+    def update(stacks: Stacks, state: State, gradients: Gradients, columns: Columns) -> None:
+        for stack, mean, square, gradient in zip(stacks, state["mean"], state["square"], gradients, strict=True):
             if gradient is None:
                 continue
-            if self.decay.some:
-                gradient = torch.addcmul(gradient, stack, self.decay.over(stack))
-            if shrink is not None:
-                stack.mul_(shrink.over(stack))
-            mean.lerp_(gradient, self.weights[0].over(stack))
-            square.lerp_(gradient * gradient, self.weights[1].over(stack))
-            scale = square.sqrt().mul_(root.over(stack)).add_(self.eps.over(stack))
-            stack.addcmul_(torch.div(mean, scale, out=scale), size.over(stack))
-        self.stepped = _used(gradients)
+            column = {name: over(values, stack) for name, values in columns.items()}
+            if "decay" in column:
+                gradient = torch.addcmul(gradient, stack, column["decay"])
+            if "shrink" in column:
+                stack.mul_(column["shrink"])
+            mean.lerp_(gradient, column["first"])
+            square.lerp_(gradient * gradient, column["second"])
+            scale = square.sqrt().mul_(column["root"]).add_(column["eps"])
+            stack.addcmul_(mean / scale, column["size"])
 
-    def mark(self) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        return [mean.clone() for mean in self.mean], [square.clone() for square in self.square], self.taken.clone()
+    def step(self, gradients: Gradients, factors: Sequence[float]) -> None:
+        _step(self, gradients, factors)
 
-    def restore(self, mark: tuple[list[Tensor], list[Tensor], Tensor], where: Bool[Tensor, " n"]) -> None:
-        self.taken[where.cpu()] = mark[2][where.cpu()]
-        for stack, marked in zip([*self.mean, *self.square], [*mark[0], *mark[1]], strict=True):
-            stack[where] = marked[where]
+    def mark(self) -> tuple[State, Tensor]:
+        return _copies(self.state), self.taken.clone()
 
-    def baggage(self, mark: tuple[list[Tensor], list[Tensor], Tensor], row: int) -> OptimizerState:
-        policy, (means, squares, taken) = self.policies[row], mark
+    def restore(self, mark: tuple[State, Tensor], where: Bool[Tensor, " n"]) -> None:
+        _put_back(self.state, mark[0], where)
+        self.taken[where.cpu()] = mark[1][where.cpu()]
+
+    def baggage(self, mark: tuple[State, Tensor], row: int) -> OptimizerState:
+        policy, (state, taken) = self.policies[row], mark
         tensors = dict[str, Tensor]()
         if taken[row]:
-            for index in self.stepped:
+            for index in self.used:
                 tensors[f"{index}/step"] = taken[row].float()
-                tensors[f"{index}/exp_avg"] = means[index][row].cpu().clone()
-                tensors[f"{index}/exp_avg_sq"] = squares[index][row].cpu().clone()
+                tensors[f"{index}/exp_avg"] = state["mean"][index][row].cpu().clone()
+                tensors[f"{index}/exp_avg_sq"] = state["square"][index][row].cpu().clone()
         return OptimizerState(kind_of_state(policy), tensors)
 
 
@@ -239,8 +274,36 @@ class Separate:
         return packed(self.policies[row], mark[row])
 
 
-def _used(gradients: Gradients) -> list[int]:
-    return [index for index, gradient in enumerate(gradients) if gradient is not None]
+def clipped(gradients: Gradients, limits: Tensor) -> list[Tensor | None]:
+    """As `clip_grad_norm_`, with a limit for each row."""
+    norms = torch.stack([g.reshape(len(g), -1).norm(dim=1) for g in gradients if g is not None]).norm(dim=0)
+    scale = (limits / (norms + 1e-6)).clamp(max=1.0)
+    return [None if g is None else g * over(scale, g) for g in gradients]
+
+
+@torch.no_grad()
+def _step(descent: Equations, gradients: Gradients, factors: Sequence[float]) -> None:
+    used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    descent.update(descent.stacks, descent.state, gradients, descent.begin(factors, used))
+
+
+def _copies(state: State) -> State:
+    return {name: [stack.clone() for stack in stacks] for name, stacks in state.items()}
+
+
+def _put_back(state: State, marked: State, where: Bool[Tensor, " n"]) -> None:
+    for name, stacks in state.items():
+        for stack, before in zip(stacks, marked[name], strict=True):
+            stack[where] = before[where]
+
+
+def _column(values: Sequence[float] | Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+
+
+def _some(like: Tensor, **values: Sequence[float]) -> Columns:
+    """The columns in which there is something."""
+    return {name: _column(numbers, like) for name, numbers in values.items() if any(numbers)}
 
 
 def _defaults(policy: Policy) -> dict[str, Any]:

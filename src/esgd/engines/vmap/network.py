@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.func import functional_call, grad, vmap
 
 from esgd.engines.computing import Computing
 from esgd.engines.seat import Seat
+from esgd.engines.vmap.descent import Equations, clipped
 from esgd.engines.vmap.trace import Traced
 from esgd.errors import EngineError
 from esgd.protocols import Batch, Rules
@@ -33,16 +34,54 @@ class Network:
         self.unused = set[str]()  # parameters that the loss does not depend on
         self._loss = Function(self.module, rules.task.loss, computing)
         self._fitness = Function(self.module, rules.task.fitness, computing)
-        gradient = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
+        self._slope = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
         values = vmap(self._fitness, in_dims=(0, 0, None), randomness="error")
-        self._gradient = Traced(gradient, compile=computing.compile)
+        self._gradients = Traced(self._used_slope, compile=computing.compile)
         self._values = Traced(values, compile=computing.compile)
+        self._steps = dict[Any, Traced]()  # by the equations of an optimizer
         self._forward = vmap(self._loss, in_dims=(0, 0, None), randomness="error")
 
-    def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> dict[str, Tensor]:
-        """∂ loss / ∂ row for each row on its own batch; buffers change in place (BatchNorm)."""
-        found: Stacked = self._gradient((_count(stacks), repr(settings)), stacks, buffers, batch)
-        return {name: gradient for name, gradient in found.items() if name not in self.unused}
+    def _used_slope(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> list[Tensor | None]:
+        """∂ loss / ∂ parameter for each row on its own batch, or None; buffers change in place (BatchNorm)."""
+        slope = self._slope(stacks, buffers, batch)
+        return [None if name in self.unused else slope[name] for name in stacks]
+
+    @torch.no_grad()
+    def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> list[Tensor | None]:
+        """The gradient of every parameter, in the order of the genome."""
+        found: list[Tensor | None] = self._gradients((_count(stacks), repr(settings)), stacks, buffers, batch)
+        return found
+
+    @torch.no_grad()
+    def step(
+        self,
+        stacks: Stacked,
+        buffers: Stacked,
+        batch: Batch,
+        settings: Any,
+        *,
+        equations: Equations,
+        factors: Sequence[float],
+        limits: Tensor | None,
+    ) -> None:
+        """Gradients and the update they lead to, as one function: recorded, or compiled, as a whole."""
+        used = [index for index, name in enumerate(stacks) if name not in self.unused]
+        columns, update = equations.begin(factors, used), equations.update
+        if update not in self._steps:
+            self._steps[update] = Traced(self._stepping(update), compile=self.computing.compile)
+        key = _count(stacks), repr(settings), tuple(columns), limits is None
+        self._steps[update](key, stacks, buffers, equations.state, columns, limits, batch)
+
+    def _stepping(self, update: Callable[..., None]) -> Callable[..., None]:
+        def step(
+            stacks: Stacked, buffers: Stacked, state: Any, columns: Stacked, limits: Tensor | None, batch: Batch
+        ) -> None:
+            gradients = self._used_slope(stacks, buffers, batch)
+            if limits is not None:
+                gradients = clipped(gradients, limits)
+            update(list(stacks.values()), state, gradients, columns)
+
+        return step
 
     @torch.no_grad()
     def fitness(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> Float[Tensor, " n"]:
@@ -59,7 +98,7 @@ class Network:
         """One gradient of a real batch, or an error that names the layer which cannot be batched."""
         with Footprints(self.module) as footprints:
             try:
-                vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")(stacks, buffers, batch)
+                self._slope(stacks, buffers, batch)
             except UNSUPPORTED as error:
                 raise EngineError(
                     f"Vmap cannot run {footprints.where()} for many networks at once: {_first_line(error)} Use "

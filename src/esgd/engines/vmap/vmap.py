@@ -63,15 +63,15 @@ class Vmap:
         return WAVE * self.chunk
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
-        """Rows with the same settings, at most `chunk`, one family of optimizers beside the other."""
+        """Rows with the same settings, at most `chunk`; of one family of optimizers, except where two families meet."""
         by_settings = dict[Any, list[int]]()
         for j, policy in enumerate(policies):
             alone = j if _needs_closure(policy) else None
             by_settings.setdefault((alone, repr(sorted(policy.settings.items()))), []).append(j)
         return [
-            sorted(group, key=lambda j: (family(policies[j]).__name__, j))
+            list(group)
             for members in by_settings.values()
-            for group in in_groups(members, self.chunk)
+            for group in in_groups(sorted(members, key=lambda j: (family(policies[j]).__name__, j)), self.chunk)
         ]
 
     def bench(self, rules: Rules) -> Bench:

@@ -15,7 +15,7 @@ from esgd.engines.seat import Born
 from esgd.engines.stint import Account, End, Stint
 from esgd.engines.vmap.batches import together
 from esgd.engines.vmap.chunk import Chunk, Examiner
-from esgd.engines.vmap.descent import Descent, family
+from esgd.engines.vmap.descent import Equations, Separate, clipped, family
 from esgd.engines.walk import Start, no_batches
 from esgd.ledger import Work
 from esgd.protocols import Batch, Step
@@ -49,15 +49,17 @@ class ChunkWalk:
         self.rules.task.prepare(self.network.module, self.settings)
         self._descents = self._families()
         self._steps = self.rules.task.steps(self.settings)
-        self._clip = [start.policy.clip_norm for start in starts]
+        clips = [inf if start.policy.clip_norm is None else start.policy.clip_norm for start in starts]
+        like = next(iter(self.chunk.stacks.values()))
+        self._limits = torch.tensor(clips, dtype=like.dtype, device=like.device) if min(clips) < inf else None
         schedules = [start.policy.schedule for start in starts]
         self._schedules = [each for i, each in enumerate(schedules) if each not in schedules[:i]]
         self._schedule_of = [self._schedules.index(each) for each in schedules]
 
-    def _families(self) -> list[tuple[slice, Descent]]:
+    def _families(self) -> list[tuple[slice, Equations | Separate]]:
         """Rows that share an optimizer's equations, as a slice of the stacks each."""
         families = [family(start.policy) for start in self.starts]
-        found, begin = list[tuple[slice, Descent]](), 0
+        found, begin = list[tuple[slice, Equations | Separate]](), 0
         while begin < len(families):
             end = begin + 1
             while end < len(families) and families[end] is families[begin]:
@@ -89,24 +91,29 @@ class ChunkWalk:
         step = self.step
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         samples = self.rules.task.size(_first(batch)) * len(self.starts)
-        moved = self.examiner.computing.to_device(batch)
-        gradients = self.network.gradients(self.chunk.stacks, self.chunk.buffers, moved, self.settings)
-        found = self._clipped([gradients.get(name) for name in self.chunk.stacks])
+        batch = self.examiner.computing.to_device(batch)
         drawn = [schedule(moment) for schedule in self._schedules]
         factors = [drawn[number] for number in self._schedule_of]
-        for rows, descent in self._descents:
-            descent.step([None if gradient is None else gradient[rows] for gradient in found], factors[rows])
+        (_, descent), *others = self._descents
+        if others or isinstance(descent, Separate):
+            self._update_apart(batch, factors)
+        else:
+            self.network.step(
+                *(self.chunk.stacks, self.chunk.buffers, batch, self.settings),
+                equations=descent,
+                factors=factors,
+                limits=self._limits,
+            )
         self.work.sgd_forward += samples
         self.work.sgd_backward += samples
 
-    def _clipped(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
-        """As `clip_grad_norm_`, for the rows that ask for it."""
-        if not any(self._clip):
-            return gradients
-        norms = torch.stack([g.reshape(len(g), -1).norm(dim=1) for g in gradients if g is not None]).norm(dim=0)
-        limits = torch.tensor([inf if clip is None else clip for clip in self._clip], dtype=norms.dtype).to(norms)
-        scale = (limits / (norms + 1e-6)).clamp(max=1.0)
-        return [None if g is None else g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
+    def _update_apart(self, batch: Batch, factors: list[float]) -> None:
+        """Where equations differ: all gradients, then one family after the other."""
+        gradients = self.network.gradients(self.chunk.stacks, self.chunk.buffers, batch, self.settings)
+        if self._limits is not None:
+            gradients = clipped(gradients, self._limits)
+        for rows, descent in self._descents:
+            descent.step([None if gradient is None else gradient[rows] for gradient in gradients], factors[rows])
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
