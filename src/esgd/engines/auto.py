@@ -17,7 +17,7 @@ from torch import nn
 from esgd.engines.computing import Computing, available_memory, cores
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
-from esgd.engines.probe import LASTING, PROBED, seconds_per_step
+from esgd.engines.probe import LASTING, PROBED, WARM, seconds_per_step
 from esgd.engines.vmap import Vmap
 from esgd.protocols import Engine, Load, Rules
 
@@ -85,7 +85,7 @@ class Probe:
 
     def look(self, engine: Loop | Vmap, together: int, start: float) -> None:
         """Time an engine, if that fits."""
-        if self.may(start + 2 * STEPS * together * self.plain.step + LASTING):
+        if self.may(start + WARM * STEPS * together * self.plain.step + 2 * LASTING):
             try:
                 step = seconds_per_step(engine, self.rules, together, STEPS)
             except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is no candidate
@@ -108,7 +108,7 @@ class Probe:
             step, start = each.step * busiest / POOL_EFFICIENCY, POOL_STARTS + each.start
             together = min(population, 2 * workers * ceil(population / groups))
             try:
-                if self.may(start + 2 * STEPS * together * step + LASTING):
+                if self.may(start + WARM * STEPS * together * step + 2 * LASTING):
                     step = seconds_per_step(pool, self.rules, together, STEPS)
                 else:
                     pool.check_sendable(self.rules)
@@ -121,7 +121,7 @@ class Probe:
         first, *others = sorted(self.candidates, key=self.seconds)
         close = [each for each in others[:1] if self.seconds(each) < CLOSE * self.seconds(first)]
         finalists, steps = [first, *close], LONGER * STEPS
-        cost = sum(each.start + 2 * steps * each.together * each.step + LASTING for each in finalists)
+        cost = sum(each.start + WARM * steps * each.together * each.step + 2 * LASTING for each in finalists)
         if close and self.may(cost):
             self.candidates = [
                 replace(each, step=seconds_per_step(each.engine, self.rules, each.together, steps))

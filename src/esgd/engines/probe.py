@@ -17,8 +17,9 @@ from esgd.randomness import Seeds
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
 
 
-LASTING, MOST = 0.25, 50
-"""Seconds that a timing should last, and how many times more steps that may take."""
+WARM, LASTING, MOST = 3, 0.25, 50
+"""A stint is timed so often, because in the first ones something is still started, recorded or compiled: in a pool by
+one worker after the other. Then it should last so many seconds, for which it may have so many times more steps."""
 
 
 class Glimpse:
@@ -59,7 +60,7 @@ class _NoFitness:
 def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int) -> float:
     """Seconds of one SGD step of one individual, when so many train together.
 
-    The first steps are not counted, and tiny steps are timed for longer: they would be lost in what surrounds them.
+    The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
     """
     task: Any = Glimpse(rules.task, steps)
     row, buffers = rules.genome.read(rules.genome.template)
@@ -78,9 +79,8 @@ def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int)
             return workshop.spent().seconds_sgd
 
         epochs = ceil(steps / batches)
-        seconds(epochs)
-        took = seconds(epochs)
+        took = min(seconds(epochs) for _ in range(WARM))
         if took < LASTING / 2:
             epochs = min(ceil(epochs * LASTING / max(took, 1e-9)), MOST * epochs)
-            took = seconds(epochs)
+            took = min(seconds(epochs), seconds(epochs))
         return took / (individuals * batches * epochs)
