@@ -86,6 +86,8 @@ class Worker:
 class Crew:
     """`Hands` that are processes."""
 
+    moved = 0  # rows lie in shared memory
+
     def __init__(self, welcomes: list[Parcel], memory: Memory) -> None:
         self.count, self.memory, self._welcomes = len(welcomes), memory, welcomes
         self._workers = dict[int, Worker]()
