@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 
-
 SAMPLES = ("sgd_forward", "sgd_backward", "fitness_sgd", "fitness_evolution", "fitness_saved")
 
 

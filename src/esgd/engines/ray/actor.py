@@ -2,53 +2,60 @@
 
 from __future__ import annotations
 
-import pickle
-import traceback
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import ray
 import torch
+from ray.exceptions import RayError
 
+from esgd.engines.failure import Failure
 from esgd.engines.jobs import Bench
-from esgd.engines.ray.letters import Letter, Library
-
-Reply = tuple[str, Any]
-"""("done", result), or ("failed", (exception or None, traceback))."""
+from esgd.engines.ray.letters import done
+from esgd.engines.ray.parcel import Parcel
+from esgd.engines.ray.shelf import Shelf
 
 
 class Actor:
-    """One worker: data and network are built once, then it opens letters."""
+    """One worker: data and network are built once, then it does what letters ask for.
 
-    def __init__(self) -> None:
-        self._bench: Bench | None = None
-        self._library = Library(lambda references: ray.get(references))
+    What it answers is a parcel, so what goes wrong in the user's code is an answer as well. An error of Ray itself is
+    not: then the same work is given to another.
+    """
 
-    def prepare(self, parcel: list[Any]) -> Reply:
-        """Build the bench from the task; the reference is in a list so that Ray does not fetch it before we ask."""
-        return self._attempt(lambda: self._build(ray.get(parcel[0]).open()))
+    _bench: Bench
 
-    def open(self, letter: Letter) -> Reply:
-        assert self._bench is not None, "prepare comes first"
-        bench = self._bench
-        return self._attempt(lambda: letter.open(bench, self._library))
+    def arrive(self) -> str:
+        """On which node it is."""
+        return str(ray.get_runtime_context().get_node_id())
 
-    def _build(self, welcome: tuple[Any, Any]) -> None:
-        engine, rules = welcome
-        torch.set_num_threads(engine.threads or 1)
-        self._bench = engine.bench(rules)
-
-    def _attempt(self, work: Any) -> Reply:
+    def prepare(self, parcel: Parcel, device: str, folder: str, paths: Sequence[str]) -> Parcel:
+        """Build the bench: what is in the parcel may need the script's folder and the modules beside it."""
         try:
-            return "done", work()
+            if Path(folder).is_dir():
+                os.chdir(folder)  # relative paths in the task mean the same as in the script
+            sys.path += [path for path in paths if path not in sys.path]
+            engine, rules = parcel.read()
+            torch.set_num_threads(engine.threads or 1)
+            self._bench = replace(engine, device=device).bench(rules)
+        except RayError:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
-            return "failed", (_portable(error), traceback.format_exc())
+            return Parcel.of(Failure.of(error))
+        return Parcel.of(None)
 
-
-def _portable(error: Exception) -> Exception | None:
-    """The exception, if it can travel."""
-    try:
-        pickle.loads(cloudpickle.dumps(error))
-    except Exception:  # noqa: BLE001  # an exception class may do anything when it is pickled
-        return None
-    return error
+    def work(self, letter: Parcel, shelf: Shelf) -> Parcel:
+        """Do the jobs of a letter, one after the other; a failure is the last answer."""
+        answers, parents = list[Any](), shelf.source()
+        try:
+            for job in letter.read():
+                answers.append(done(job, self._bench, parents))
+        except RayError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
+            answers.append(Failure.of(error))
+        return Parcel.of(answers)

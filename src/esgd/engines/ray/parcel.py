@@ -1,7 +1,10 @@
-"""The task on its way to the nodes of a cluster: pickled once, its large arrays beside the pickle.
+"""What travels between the machines of a cluster: a pickle, and beside it the bytes of large tensors and arrays.
 
-Ray keeps an object once per node and lets every process there read it in place. So a dataset is in memory once per
-node and not once per worker; workers must not write into it, and nothing in the library does.
+Ray neither copies nor pickles those bytes on their way. It keeps them once on every node that asks for them, where all
+processes read them in place: a dataset is in memory once per node and not once per worker.
+
+Pickled by cloudpickle itself and not by Ray's edition of it, because only then is a class of the user's script, an
+exception for instance, the same class again when it comes back.
 """
 
 from __future__ import annotations
@@ -18,86 +21,87 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-LARGE = 1 << 16
-"""Bytes from which a tensor or array lies beside the pickle."""
+from esgd.engines.pickling import LARGE, is_plain, reduced
 
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor lies: in which storage, and how it looks at it."""
-
-    storage: int
-    dtype: torch.dtype
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """A pickled value, the storages of its large tensors, and the buffers of its large arrays."""
+    """A pickled value, the memory that its large tensors look at, and the buffers of its large arrays."""
 
-    content: bytes
-    storages: tuple[Bytes, ...]
+    content: Bytes
+    spans: tuple[Bytes, ...]
     buffers: tuple[Bytes, ...]
 
     @staticmethod
     def of(value: Any) -> Parcel:
         file, buffers = io.BytesIO(), list[Bytes]()
 
-        def aside(buffer: pickle.PickleBuffer) -> bool:
-            """Whether a buffer stays inside the pickle."""
+        def stays_inside(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
-            if raw.nbytes < LARGE:
-                return True
-            buffers.append(np.frombuffer(raw, dtype=np.uint8))
-            return False
+            if raw.nbytes >= LARGE:
+                buffers.append(np.frombuffer(raw, dtype=np.uint8))
+            return raw.nbytes < LARGE
 
-        pickler = _Pickler(file, aside)
+        pickler = _Pickler(file, protocol=5, buffer_callback=stays_inside)
+        pickler.spans, pickler.numbers = [], {}
         pickler.dump(value)
-        return Parcel(file.getvalue(), tuple(pickler.storages), tuple(buffers))
+        return Parcel(np.frombuffer(file.getbuffer(), dtype=np.uint8), tuple(pickler.spans), tuple(buffers))
 
-    def open(self) -> Any:
-        unpickler = _Unpickler(io.BytesIO(self.content), buffers=self.buffers)
-        unpickler.storages = self.storages
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in (self.content, *self.spans, *self.buffers))
+
+    def read(self) -> Any:
+        """The value; its large tensors are looked at where they lie, so they must not be written into."""
+        unpickler = _Unpickler(io.BytesIO(self.content.data), buffers=self.buffers)
+        unpickler.spans = self.spans
         return unpickler.load()
+
+    def take(self) -> Any:
+        """The value, in memory of its own: what the parcel came in can be given back."""
+        own = Parcel(self.content, *(tuple(each.copy() for each in some) for some in (self.spans, self.buffers)))
+        return own.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How a tensor looks at a span of memory."""
+
+    span: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotations
-    def __init__(self, file: io.BytesIO, aside: Any) -> None:
-        super().__init__(file, protocol=5, buffer_callback=aside)
-        self.storages = list[Bytes]()
-        self._numbers = dict[int, int]()  # a storage that several tensors view travels once
+    spans: list[Bytes]
+    numbers: dict[tuple[int, int], int]  # address and length → number: what is looked at twice travels once
 
-    def persistent_id(self, value: Any) -> Place | None:
-        if type(value) is not Tensor or not _is_large(value):
+    def persistent_id(self, value: Any) -> _Look | None:
+        if type(value) is not Tensor or not is_plain(value) or value.nbytes < LARGE:
             return None
-        storage = value.untyped_storage()
-        if storage.data_ptr() not in self._numbers:
-            self._numbers[storage.data_ptr()] = len(self.storages)
-            self.storages.append(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
-        return Place(
-            self._numbers[storage.data_ptr()],
-            value.dtype,
-            int(value.storage_offset()),
-            tuple(value.shape),
-            tuple(value.stride()),
-        )
+        last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+        key = value.data_ptr(), (last + 1) * value.dtype.itemsize
+        if key not in self.numbers:
+            begin = int(value.storage_offset()) * value.dtype.itemsize
+            seen = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage(), begin, (key[1],), (1,))
+            self.numbers[key] = len(self.spans)
+            self.spans.append(seen.numpy())
+        return _Look(self.numbers[key], value.dtype, tuple(value.shape), value.stride())
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is Tensor and is_plain(value):
+            return reduced(value)
+        return super().reducer_override(value)
 
 
 class _Unpickler(pickle.Unpickler):
-    storages: tuple[Bytes, ...]
+    spans: tuple[Bytes, ...]
 
-    def persistent_load(self, place: Place) -> Tensor:
+    def persistent_load(self, look: _Look) -> Tensor:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # read-only memory: nobody writes into a task's data
-            storage = torch.from_numpy(self.storages[place.storage]).untyped_storage()
-        return torch.empty(0, dtype=place.dtype).set_(storage, place.offset, place.shape, place.stride)
-
-
-def _is_large(tensor: Tensor) -> bool:
-    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad
-    odd = tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
-    return plain and not odd and tensor.untyped_storage().nbytes() >= LARGE
+            warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that are read-only
+            memory = torch.from_numpy(self.spans[look.span]).untyped_storage()
+        return torch.empty(0, dtype=look.dtype).set_(memory, 0, look.shape, look.stride)

@@ -1,71 +1,71 @@
-"""The troupe: actors that take jobs from a queue. Actors and whole nodes may come and go; the jobs get done."""
+"""The troupe: actors that take jobs from an agenda. Actors and whole nodes come and go; the jobs get done."""
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from statistics import median
-from time import monotonic
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import shorten
+from time import monotonic, sleep
 from typing import Any
 
 import ray
 import torch
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from torch import Tensor
 
-from esgd.engines.jobs import Job, Space, Train
+from esgd.engines.failure import Failure
+from esgd.engines.jobs import Build, Evaluate, Job, Space, Train
+from esgd.engines.pickling import LARGE
 from esgd.engines.ray.actor import Actor
-from esgd.engines.ray.letters import Shelf, letter, received
+from esgd.engines.ray.agenda import Agenda, Pace
+from esgd.engines.ray.cluster import Asked
+from esgd.engines.ray.letters import letter, settled
+from esgd.engines.ray.parcel import Parcel
+from esgd.engines.ray.shelf import EMPTY, Shelf, Stock
 from esgd.errors import EngineError
-from esgd.protocols import Rules
 
-STARTING = "starting up"
-DEATHS = 3
-"""So many actors may be lost over one job before the run stops: the job itself must be to blame."""
+TURN = 1.0
+"""Seconds after which the driver looks up if nobody answers: is somebody late, has the cluster changed, is it there?"""
 
-FEW = 3
-"""Jobs of a kind that must be done before another one can be called slow."""
+CENSUS = 5.0
+"""Seconds between two looks at how many workers there should be."""
 
-LOOK = 1.0  # seconds between two looks at who is slow, while somebody has nothing to do
+LOSSES = 3
+"""So many workers may be lost over one job before the run stops: the job itself must be to blame."""
 
 
 @dataclass(eq=False)
 class Member:
-    """An actor, and the job it has."""
+    """An actor. It arrives at a node, then gets ready, then has jobs or is idle."""
 
     handle: Any
-    reference: Any  # of its answer
-    job: Job | None
-    since: float
+    awaited: Any  # reference of its next answer; None if it is idle
+    node: str = ""
     ready: bool = False
+    jobs: Sequence[Job] = ()
+    since: float = field(default_factory=monotonic)
 
 
 class Troupe:
     """`Hands` that are actors of a Ray cluster."""
 
     def __init__(
-        self,
-        parcel: Any,
-        rules: Rules,
-        *,
-        size: Callable[[], int],
-        resources: dict[str, float],
-        patience: float,
-        slow: float,
+        self, parcel: Parcel, asked: Asked, *, device: str, size: Callable[[], int], patience: float, slow: float
     ) -> None:
-        self._parcel, self._rules, self._size, self._resources = parcel, rules, size, resources
-        self._patience, self._slow = patience, slow
-        self._members = list[Member]()
-        self._deaths = Counter[str]()
-        self._shelf: Shelf | None = None
-        self._actor: Any = ray.remote(num_cpus=resources.get("CPU", 0), num_gpus=resources.get("GPU", 0))(Actor)
-        self.moved = 0
-
-    @property
-    def count(self) -> int:
-        return self._size()
+        welcome = ray.put(parcel) if parcel.nbytes > LARGE else parcel  # or it is looked for on a node that has died
+        self._welcome = welcome, device, str(Path.cwd()), list(sys.path)
+        self._asked, self._size, self._patience, self._slow = asked, size, patience, slow
+        self._actor: Any = ray.remote(**asked.options)(Actor)
+        self._members, self._pace = list[Member](), Pace()
+        self._stock: Stock | None = None
+        self._false_starts, self._reason = 0, ""
+        self._counted = self._seen = self._not_before = monotonic()
+        self.count, self.moved = max(1, size()), 0
+        self._recruit()  # they get ready while other things are done
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype)
@@ -73,162 +73,164 @@ class Troupe:
     def within_reach(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def start(self) -> None:
-        """Ask for the actors; they get ready while other things are done."""
-        while len(self._members) < self._size():
-            handle = self._actor.remote()
-            self._members.append(Member(handle, handle.prepare.remote([self._parcel]), None, monotonic()))
+    def do(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+        agenda = Agenda(jobs, self._pace)
+        self._seen = monotonic()
+        try:
+            while True:
+                self._look_around()
+                self._hand_out(agenda)
+                if agenda.is_done:
+                    return
+                for member in self._answering():
+                    yield from self._results(member, agenda)
+        finally:
+            for member in self._members:
+                if member.jobs:  # whatever it still does, nobody waits for it
+                    member.jobs, member.since = (), monotonic()
 
     def close(self) -> None:
-        while self._members:
-            ray.kill(self._members.pop().handle)
+        for member in list(self._members):
+            self._dismiss(member)
 
-    def do(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
-        queue, again, open_ = iter(jobs), deque[Job](), dict[int, Job]()
-        lasted, more = defaultdict[type[Job], list[float]](list), True
-        heard = monotonic()
-        try:
-            while more or again or open_:
-                self.start()
-                for member in self._idle():
-                    job = again.popleft() if again else next(queue, None)
-                    if job is None:
-                        more = False
-                        job = self._slowest(open_, lasted)
-                    if job is None:
-                        break
-                    open_[id(job)] = job
-                    self._give(member, job)
-                if not (more or again or open_):
-                    break
-                for member in self._answering(heard, waiting=more or bool(again)):
-                    heard = monotonic()
-                    job, member.job = member.job, None
-                    answer = self._answer(member, job, again, open_)
-                    if job is not None and answer is not None and id(job) in open_:
-                        del open_[id(job)]
-                        lasted[type(job)].append((monotonic() - member.since) / _weight(job))
-                        result, individuals = answer
-                        received(job, individuals, self._rules)
-                        self.moved += 0 if individuals is None else individuals.nbytes
-                        yield job, result
-        finally:
-            self._shelf = None
+    def _look_around(self) -> None:
+        """Whether there are as many members as there should be, and anybody at all."""
+        now = monotonic()
+        if now - self._counted >= CENSUS:
+            self._counted, self.count = now, max(1, self._size())
+        for member in self._members[::-1]:
+            surplus = not member.node and len(self._members) > self.count  # its node is gone
+            forgotten = member.ready and member.awaited is not None and not member.jobs  # others did what it is at
+            if surplus or (forgotten and now - member.since > self._patience):
+                self._dismiss(member)
+        self._recruit()
+        if any(member.node for member in self._members):
+            self._seen = now
+        elif now - self._seen > self._patience:
+            raise self._asked.unmet(self._patience, self._reason)
 
-    def _idle(self) -> list[Member]:
-        return [member for member in self._members if member.ready and member.reference is None]
+    def _recruit(self) -> None:
+        while len(self._members) < self.count and monotonic() >= self._not_before:
+            handle = self._actor.remote()
+            self._members.append(Member(handle, handle.arrive.remote()))
 
-    def _give(self, member: Member, job: Job) -> None:
-        content, moved = letter(job, self._on_shelf)
-        self.moved += moved
-        member.job, member.since = job, monotonic()
-        member.reference = member.handle.open.remote(content)
-
-    def _on_shelf(self, space: Space) -> Shelf:
-        """The shelf of these parents; the last one's slices leave the object store when nobody reads them any more."""
-        if self._shelf is None or self._shelf.space.rows is not space.rows:
-            self._shelf = Shelf(space, ray.put)
-        return self._shelf
-
-    def _answering(self, heard: float, *, waiting: bool) -> list[Member]:
-        """Those whose answer is there; waits for the first one without asking again and again."""
-        busy = {member.reference: member for member in self._members if member.reference is not None}
-        working = any(member.job is not None for member in busy.values())
-        patience = None if working else max(0.0, heard + self._patience - monotonic())
-        timeout = LOOK if working and not waiting and self._idle() else patience
-        answered, _ = ray.wait(list(busy), num_returns=1, timeout=timeout)
-        if not answered and not working and monotonic() - heard >= self._patience:
-            raise self._nobody()
-        return [busy[reference] for reference in answered]
-
-    def _answer(self, member: Member, job: Job | None, again: deque[Job], open_: dict[int, Job]) -> Any:
-        """What a member has answered; None if it is lost, or has just got ready."""
-        reference, member.reference = member.reference, None
-        try:
-            kind, value = ray.get(reference)
-        except GetTimeoutError:
-            raise
-        except RayError as error:
-            self._lost(member, job, error, again, open_)
-            return None
-        if kind == "failed":
-            if job is None or id(job) in open_:
-                _raise(job, *value)
-            return None
-        if not member.ready:
-            member.ready = True
-            self._deaths.pop(STARTING, None)
-            return None
-        return value
-
-    def _lost(self, member: Member, job: Job | None, error: RayError, again: deque[Job], open_: dict[int, Job]) -> None:
-        """An actor, or its whole node, is gone: its job goes back to the queue, another takes its place."""
+    def _dismiss(self, member: Member) -> None:
         self._members.remove(member)
-        ray.kill(member.handle)  # it may only be out of reach: what it still answers is not wanted
-        what = STARTING if job is None else str(job)
-        if job is not None and id(job) not in open_:
-            return  # another one has done it
-        self._deaths[what] += 1
-        how = _first_line(error)
-        if self._deaths[what] >= DEATHS:
-            raise EngineError(
-                f"{DEATHS} actors were lost over {what}; of the last one Ray says: {how} One that is out of memory is "
-                f"ended by Ray or by the system. Use fewer workers per node, or engine='loop' to see it happen here."
-            ) from error
-        warnings.warn(f"an actor was lost in {what} ({how}); another one does it again.", RuntimeWarning, stacklevel=2)
-        if job is not None and not any(other.job is job for other in self._members):
-            again.append(job)
+        ray.kill(member.handle)
 
-    def _slowest(self, open_: dict[int, Job], lasted: dict[type[Job], list[float]]) -> Job | None:
-        """A job that takes `slow` times as long as others of its kind, if it is not being done twice already."""
-        now, doing = monotonic(), Counter(id(member.job) for member in self._members if member.job is not None)
-        late = [
-            (now - member.since, member.job)
-            for member in self._members
-            if member.job is not None
-            and id(member.job) in open_
-            and doing[id(member.job)] == 1
-            and len(lasted[type(member.job)]) >= FEW
-            and now - member.since > self._slow * _weight(member.job) * median(lasted[type(member.job)])
+    def _hand_out(self, agenda: Agenda) -> None:
+        """Something for everybody who is idle; when nothing is left, what others are late with."""
+        late: list[list[Job]] | None = None
+        for member in [member for member in self._members if member.awaited is None]:
+            jobs = agenda.take()
+            if not jobs:
+                late = self._late(agenda) if late is None else late
+                if not late:
+                    return
+                jobs = late.pop()
+            births = [job for job in jobs if not isinstance(job, Train)]
+            shelf, parcel = self._shelf(births, member.node) if births else EMPTY, letter(jobs)
+            self.moved += parcel.nbytes
+            member.jobs, member.since, member.awaited = jobs, monotonic(), member.handle.work.remote(parcel, shelf)
+
+    def _late(self, agenda: Agenda) -> list[list[Job]]:
+        """Jobs that take `slow` times as long as usual and are not being done twice yet, the oldest last."""
+        now, begun = monotonic(), Counter(job for member in self._members for job in member.jobs)
+        return [
+            jobs
+            for member in sorted(self._members, key=lambda member: -member.since)
+            if (jobs := agenda.open(member.jobs))
+            and begun[jobs[0]] == 1
+            and now - member.since > self._slow * self._pace.usual(member.jobs)
         ]
-        return max(late, key=lambda pair: pair[0])[1] if late else None
 
-    def _nobody(self) -> EngineError:
-        asked = ", ".join(f"{name}: {amount:g}" for name, amount in self._resources.items())
-        has, free = (_spelt(resources) for resources in (ray.cluster_resources(), ray.available_resources()))
-        return EngineError(
-            f"no worker could be started in {self._patience:g} s. Each asks for {asked}; the cluster has {has}, and "
-            f"of that {free} is free. Add nodes, stop what else runs there, or ask for less: Ray(workers=…, "
-            f"cpus_per_worker=…, gpus_per_worker=…)."
+    def _shelf(self, jobs: Sequence[Evaluate | Build], node: str) -> Shelf:
+        """Where the parents of these births are: all of them are of one population, most often the last one's."""
+        space = jobs[0].parents
+        assert isinstance(space, Space), "jobs that have not travelled have populations in memory"
+        if self._stock is None or not self._stock.is_of(space):
+            self._stock = Stock(space)
+        mates = (mate for job in jobs for birth in job.births for mate in birth.mates)
+        shelf, new = self._stock.shelf(space, mates, node)
+        self.moved += new
+        return shelf
+
+    def _answering(self) -> list[Member]:
+        """Those who have answered; waits for the first, but no longer than a turn."""
+        awaited = {member.awaited: member for member in self._members if member.awaited is not None}
+        if not awaited:  # nobody has been hired again yet
+            sleep(TURN)
+            return []
+        some, _ = ray.wait(list(awaited), timeout=TURN)
+        if some:  # others may have answered as well, and to ask for each of them alone would take long
+            some, _ = ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
+        return [awaited[reference] for reference in some]
+
+    def _results(self, member: Member, agenda: Agenda) -> Iterator[tuple[Job, Any]]:
+        """What a member has done; nothing if it has only arrived, got ready or been lost, or if nobody waits for it."""
+        awaited, jobs = member.awaited, member.jobs
+        member.awaited, member.jobs = None, ()
+        wanted = agenda.open(jobs)
+        try:
+            reply = ray.get(awaited)
+        except RayError as error:
+            self._lost(member, wanted, error, agenda)
+            return
+        if not member.node:
+            member.node, member.awaited = reply, member.handle.prepare.remote(*self._welcome)
+            return
+        if member.ready:
+            self.moved += reply.nbytes
+        elif isinstance(failure := reply.take(), Failure):
+            failure.raise_again()
+        else:
+            member.ready = True
+            self._false_starts = 0
+        if not wanted:
+            return
+        self._pace.note(jobs, monotonic() - member.since)
+        for job, answer in zip(jobs, reply.take(), strict=False):  # the last answer may be a failure
+            if isinstance(answer, Failure):
+                answer.raise_again(str(job))
+            if job in wanted:
+                agenda.close(job)
+                yield job, settled(job, answer)
+
+    def _lost(self, member: Member, jobs: Sequence[Job], error: RayError, agenda: Agenda) -> None:
+        """A member is gone, or out of reach, which is the same to us: others do its jobs, another takes its place."""
+        self._dismiss(member)
+        agenda.lose(jobs, {job for other in self._members for job in other.jobs})
+        if jobs:
+            job = max(jobs, key=agenda.losses.__getitem__)
+            what = f"{job} and {len(jobs) - 1} more" if len(jobs) > 1 else str(job)
+            hopeless = agenda.losses[job] >= LOSSES
+        elif not member.ready:
+            self._not_before, self._reason = monotonic() + TURN, _cause(error)
+            if not (member.node or _failed_itself(error)):
+                return  # its node was lost before it arrived
+            self._false_starts += 1
+            what, hopeless = "starting up", self._false_starts >= LOSSES and not any(m.ready for m in self._members)
+        else:
+            return  # nobody waits for what it did
+        if hopeless:
+            raise EngineError(
+                f"{LOSSES} workers were lost over {what}. Of the last one Ray says: {_cause(error)} One that needs "
+                f"more memory than its node has is ended without a word. Use fewer workers on a node "
+                f"(Ray(cpus_per_worker=2)), or engine='loop' to see it happen in this process."
+            ) from error
+        warnings.warn(
+            f"a worker was lost in {what}; another one does it again. Ray says: {_cause(error)}",
+            RuntimeWarning,
+            stacklevel=2,
         )
 
 
-def _weight(job: Job) -> int:
-    """How many individuals a job is about: jobs of one kind are compared by the individual."""
-    return len(job.numbers) if isinstance(job, Train) else len(job.births)
+def _failed_itself(error: RayError) -> bool:
+    """Whether it is not the process or the node that was lost: something is wrong with this package there."""
+    return getattr(error, "actor_init_failed", False)
 
 
-def _spelt(resources: dict[str, float]) -> str:
-    counted = {name: amount for name, amount in resources.items() if name in ("CPU", "GPU")}
-    return ", ".join(f"{name}: {amount:g}" for name, amount in sorted(counted.items())) or "nothing"
-
-
-def _first_line(error: RayError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-class InActorError(Exception):
-    """Where an error arose in an actor."""
-
-    def __str__(self) -> str:
-        return "in an actor:\n\n" + str(self.args[0])
-
-
-def _raise(job: Job | None, error: Exception | None, trace: str) -> None:
-    """The actor's own exception where it can travel, with the traceback it had there."""
-    if error is None:
-        error = EngineError(f"an actor failed: {trace.strip().splitlines()[-1]}")
-    if job is not None:
-        error.add_note(f"This was {job}.")
-    raise error from InActorError(trace)
+def _cause(error: RayError) -> str:
+    """What Ray says of a loss, without what every loss has in common."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    return shorten(lines[-1] if _failed_itself(error) else " ".join(lines[1:] or lines), 300, placeholder=" …")
