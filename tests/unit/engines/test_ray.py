@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -223,6 +224,24 @@ def test_bfloat16_rows_and_buffers_without_a_dimension_travel() -> None:
 
 
 @on_cluster
+@pytest.mark.filterwarnings("default:a worker was lost:RuntimeWarning")
+def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a node dies between having done a job and having sent what came of it."""
+    lost, real = list[Any](), ray.get
+
+    def get(reference: Any) -> Any:
+        reply = real(reference)
+        if isinstance(reply, Parcel) and reply.nbytes > 1000 and len(lost) < 2:
+            lost.append(reference)
+            raise ray.exceptions.ObjectLostError(reference.hex(), reference.owner_address(), "")
+        return reply
+
+    monkeypatch.setattr(ray, "get", get)
+    assert difference(run(Ray(workers=2)), quiet()) == ""
+    assert len(lost) == 2
+
+
+@on_cluster
 def test_many_small_individuals_go_in_few_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     from esgd.engines.ray import troupe
 
@@ -388,6 +407,15 @@ def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch: pytest.Monke
         run(Ray(workers=1), PLAIN)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "nonsense"])
+def test_where_there_is_no_cluster_that_is_said_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as it would be without the cluster of other tests
+    begun = time.monotonic()
+    with pytest.raises(EngineError, match=f"there is no Ray cluster at address='{address}': .*`ray start --head`"):
+        run(Ray(address=address), PLAIN)
+    assert time.monotonic() - begun < 30
+
+
 # Runs
 
 
@@ -502,10 +530,11 @@ def test_a_script_with_its_own_classes_and_modules_starts_a_ray_and_ends_it_with
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_nothing_is_left_running_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    """A terminal sends SIGINT to all processes of the group."""
+    """A terminal sends SIGINT to all processes of the group. After SIGKILL two of Ray's agents stay for a minute."""
     process = script(tmp_path, "slow", then="\nrun(esgd.Ray(workers=1))\n")
     assert until((tmp_path / "begun").exists), "the script never began"
-    started = list(descendants(process.pid))
+    agents = ("Agent",) if number is signal.SIGKILL else ()
+    started = [pid for pid, what in descendants(process.pid).items() if not what.endswith(agents)]
     os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0

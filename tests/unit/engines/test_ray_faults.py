@@ -22,7 +22,7 @@ from esgd.engines.ray import troupe
 from esgd.engines.ray.cluster import Asked, joined
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
-from tests.small import mlp, random_data
+from tests.small import CLASSES, INPUTS, mlp, random_data
 from tests.unit.engines.clusters import PATIENCE, PLAIN, RECIPE, quiet, rich_mlp, run, the_task, until, workers_of
 
 ray = pytest.importorskip("ray")
@@ -33,6 +33,8 @@ pytestmark = [
     pytest.mark.filterwarnings("default:a worker was lost:RuntimeWarning"),
 ]
 
+STORE = 80_000_000  # bytes of each node's object store; Ray allows no less than 75 MB
+
 
 class Nodes:
     """A cluster whose head does no work, so that every other node can be lost."""
@@ -40,15 +42,18 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = list[Any]()
 
     def add(self) -> None:
-        self.nodes.append(self.cluster.add_node(num_cpus=1))
+        self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=STORE))
 
-    def remove(self) -> None:
-        """Without grace: all its processes are killed."""
-        self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+    def remove(self, identity: str = "") -> None:
+        """Without grace: all processes of this node, or of the oldest one, are killed."""
+        node = next(node for node in self.nodes if identity in ("", node.node_id))
+        self.nodes.remove(node)
+        self.cluster.remove_node(node, allow_graceful=False)
 
     def just(self, count: int) -> None:
         while len(self.nodes) < count:
@@ -205,13 +210,27 @@ def test_an_exception_on_one_worker_stops_the_run_which_can_be_resumed(nodes: No
 # Nodes
 
 
-@pytest.mark.parametrize("phase", ["sgd", "evolution"])
-def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing(nodes: Nodes, phase: str) -> None:
-    def swap() -> None:
-        nodes.remove()
-        nodes.add()
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing(
+    nodes: Nodes, tmp_path: Path, training: bool
+) -> None:
+    """In the middle of a gradient, or of a fitness."""
 
-    assert difference(run(Ray(workers=2), tick=during(phase, swap)), quiet()) == ""
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled() == training and len(list(tmp_path.glob("call *"))) == 12 and once(tmp_path / "mark"):
+            (tmp_path / "written").write_text(ray.get_runtime_context().get_node_id())
+            (tmp_path / "written").rename(tmp_path / "node")
+            time.sleep(PATIENCE)
+        elif torch.is_grad_enabled() == training:
+            (tmp_path / f"call {time.monotonic_ns()}").touch()
+        return F.cross_entropy(output, target)
+
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(run, Ray(workers=2), task=task_with(loss))
+        assert until((tmp_path / "node").exists)
+        nodes.remove((tmp_path / "node").read_text())
+        nodes.add()
+        assert difference(found.result(), run(Loop(threads=1), task=task_with(loss))) == ""
 
 
 def test_all_workers_may_be_gone_for_a_while(nodes: Nodes) -> None:
@@ -256,6 +275,20 @@ def test_what_no_node_can_hold_is_explained_in_bounded_time(nodes: Nodes) -> Non
     assert "2 × (1 CPU)" in str(caught.value)
     with pytest.raises(EngineError, match="asks one node for 1 CPU, 1 GPU; the nodes are"):
         run(Ray(gpus_per_worker=1, patience=1), PLAIN)
+
+
+# Memory
+
+
+def test_a_population_larger_than_the_object_stores_finds_room(nodes: Nodes) -> None:
+    def wide() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(INPUTS, 100_000), torch.nn.ReLU(), torch.nn.Linear(100_000, CLASSES))
+
+    task = esgd.Supervised(wide, F.cross_entropy, train=random_data(16), fitness=random_data(16), batch_size=16)
+    recipe = esgd.Recipe(population=24, offspring=12, generations=1, sgd_epochs=1)
+    found = run(Ray(workers=2), recipe, task)
+    assert found[0][0]["rows"].nbytes > STORE
+    assert difference(found, run(Loop(threads=1), recipe, task)) == ""
 
 
 # Stragglers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from esgd.errors import EngineError
 
 STORE = 1 << 30
 """Bytes of the object store of a Ray that is started here. Its own choice, a third of the memory, is for other work."""
+
+REACH = 10.0  # seconds until an address has to answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +81,11 @@ def joined(address: str | None, asked: Asked, workers: int | None) -> Iterator[N
             if where == "local":
                 _start(max(cores(), ceil((workers or 0) * asked.cpus)), quietly)
             else:
+                _knock(where)
                 ray.init(where, **quietly)
-        except ConnectionError as error:
+        except (OSError, ValueError) as error:
             raise EngineError(
-                f"there is no Ray cluster at address={where!r} ({error}). Start one with `ray start --head`, correct "
+                f"there is no Ray cluster at address={where!r}: {error}. Start one with `ray start --head`, correct "
                 f"the address, or leave it out for a Ray on this machine."
             ) from error
         try:
@@ -98,6 +102,13 @@ def _start(cpus: int, quietly: dict[str, Any]) -> None:
     store = int(min(STORE, available_memory() / 4))
     with _changed(ray_constants, ENABLE_RAY_CLUSTER=False):
         ray.init("local", num_cpus=cpus, object_store_memory=store, include_dashboard=False, **quietly)
+
+
+def _knock(address: str) -> None:
+    """See whether anybody is there: Ray itself would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
 
 
 @contextmanager
