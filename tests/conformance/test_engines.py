@@ -17,7 +17,7 @@ from esgd.protocols import Scores
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, births, miniature, perceptron
 
-SLOW = pytest.mark.slow  # a cluster is started and ended several times
+CLUSTER = (pytest.mark.slow, pytest.mark.usefixtures("cluster"))
 EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3), Ray(workers=1), Ray(workers=3)]
 ROUNDED = [
     Vmap(chunk=1),
@@ -29,7 +29,16 @@ ROUNDED = [
 
 
 def each(engines: list[Any]) -> list[Any]:
-    return [pytest.param(one, id=str(one), marks=SLOW if isinstance(one, Ray) else ()) for one in engines]
+    return [pytest.param(one, id=str(one), marks=CLUSTER if isinstance(one, Ray) else ()) for one in engines]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A check opens its engine several times: they share a Ray."""
+    from esgd.engines.ray.cluster import Asked, joined
+
+    with joined(None, Asked(cpus=1, gpus=0), 3):
+        yield
 
 
 def test_no_engine_is_left_out() -> None:
