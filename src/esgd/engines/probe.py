@@ -17,6 +17,11 @@ from esgd.randomness import Seeds
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
 
 
+WARM, LASTING, MOST = 3, 0.25, 50
+"""A stint is timed so often, because in the first ones something is still started, recorded or compiled: in a pool by
+one worker after the other. Then it should last so many seconds, for which it may have so many times more steps."""
+
+
 class Glimpse:
     """A task of which only the first few batches are seen; everything else is the task's own."""
 
@@ -52,8 +57,11 @@ class _NoFitness:
         return (walk.coin(0) * 0).long()
 
 
-def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int) -> float:
-    """Seconds of one SGD step of one individual, when so many train together; the first steps are not counted."""
+def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int, lasting: float = LASTING) -> float:
+    """Seconds of one SGD step of one individual, when so many train together.
+
+    The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
+    """
     task: Any = Glimpse(rules.task, steps)
     row, buffers = rules.genome.read(rules.genome.template)
     population = Population.founders(
@@ -61,12 +69,18 @@ def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int)
         row.expand(individuals, -1).clone(),
         {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
     )
-    batches = min(steps, rules.task.steps({}) or steps)
-    policies, step = [PROBED] * individuals, Step(k=1, epochs=ceil(steps / batches), backoff=_NoFitness())
+    policies, batches = [PROBED] * individuals, min(steps, rules.task.steps({}) or steps)
     quiet = lambda phase, done, total: None  # noqa: E731
     with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as workshop:
         warnings.simplefilter("ignore")  # about an engine that may not be taken
-        workshop.train(population, policies, step)
-        workshop.spent()
-        workshop.train(population, policies, step)
-        return workshop.spent().seconds_sgd / (individuals * batches * step.epochs)
+
+        def seconds(epochs: int) -> float:
+            workshop.train(population, policies, Step(k=1, epochs=epochs, backoff=_NoFitness()))
+            return workshop.spent().seconds_sgd
+
+        epochs = ceil(steps / batches)
+        took = min(seconds(epochs) for _ in range(WARM))
+        if took < lasting / 2:
+            epochs = min(ceil(epochs * lasting / max(took, 1e-9)), MOST * epochs)
+            took = min(seconds(epochs), seconds(epochs))
+        return took / (individuals * batches * epochs)
