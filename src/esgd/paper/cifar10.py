@@ -133,6 +133,7 @@ def _mini(data: Path | None) -> Study:
         ),
         population=pool,
         published=PUBLISHED,
+        thorough=True,
     )
 
 
