@@ -52,7 +52,7 @@ from esgd.paper.acoustics import (
 )
 from esgd.paper.scales import Scale
 from esgd.recipe import FineTuning, Recipe
-from esgd.schedules import CosineRun
+from esgd.schedules import CosineRun, Tail
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.speech.corpus import Labelled, an4_corpus
 from esgd.speech.features import spliced
@@ -162,7 +162,7 @@ def _mini(data: Path | None) -> Study:
         mates=2,
         sgd_epochs=3,
         evolution_steps=1,
-        species=inheriting(MINI_SGD, MINI_ADAM, gamma=0.7),
+        species=inheriting(MINI_SGD, MINI_ADAM, gamma=0.7, schedule=Tail()),
         mutation=Gaussian(sigma=0.01),
         elites=0.6,
         generations=4,
@@ -179,7 +179,7 @@ def _mini(data: Path | None) -> Study:
         recipe=recipe,
         ours=ours,
         single=(
-            halving(0.5),
+            halving(1.0),
             Fixed(policy=plain(1.0, CosineRun())),
             Fixed(policy=plain(2.0, CosineRun())),
             Fixed(policy=nesterov(0.2, CosineRun())),

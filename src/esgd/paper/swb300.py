@@ -198,7 +198,7 @@ def _mini(data: Path | None) -> Study:
         recipe=recipe,
         ours=ours,
         single=(
-            halving(1.0),
+            halving(2.0),
             Fixed(policy=plain(2.0, CosineRun())),
             Fixed(policy=nesterov(0.2, CosineRun())),
             Fixed(policy=nesterov(0.3, CosineRun())),

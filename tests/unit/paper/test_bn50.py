@@ -55,6 +55,7 @@ def test_the_two_recipes_of_the_miniature_have_one_budget() -> None:
         assert recipe.start == Perturbed(sigma=0.01)
     assert (mini.recipe.generations, mini.recipe.sgd_epochs, mini.recipe.backoff) == (12, 1, PerEpoch())
     assert (mini.ours.generations, mini.ours.sgd_epochs, mini.ours.backoff) == (4, 3, PerGeneration())
+    assert mini.ours.species(ask(1)).schedule == Tail()
 
 
 def test_recipes_can_be_written_down_and_read_back() -> None:

@@ -105,7 +105,7 @@ def test_words_are_recognised_better_after_training(toy: Path) -> None:
     mini = study("mini", toy)
     task = mini.task(0)
     assert mini.ours is not None
-    recipe = replace(mini.ours, population=3, offspring=4, generations=3, sgd_epochs=4)
+    recipe = replace(mini.ours, population=2, offspring=4, generations=2, sgd_epochs=5)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")
     untrained, trained = task.test(task.model()), task.test(last.best.module())
     assert set(trained) == {"loss", "wer"}
