@@ -50,13 +50,12 @@ from esgd.paper.acoustics import (
     nesterov,
     plain,
 )
-from esgd.paper.scales import Scale
 from esgd.recipe import FineTuning, Recipe
 from esgd.schedules import CosineRun, Tail
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.speech.corpus import Labelled, an4_corpus
 from esgd.speech.features import spliced
-from esgd.studies.study import Study
+from esgd.studies.study import Scale, Study
 from esgd.tasks import Supervised
 
 FEATURES, CONTEXT, STATES = 40, 4, 5000  # 9 consecutive frames

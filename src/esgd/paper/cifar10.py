@@ -32,13 +32,12 @@ from torch.nn import functional as F
 
 from esgd.data.cifar10 import Images, cifar10
 from esgd.operators import Gaussian, PerGeneration, Perturbed, RandomStart, Reestimated
-from esgd.paper.scales import Scale
 from esgd.policies import Policy
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Schedule, Steps
 from esgd.species import Fixed, Sgd, Uniform
-from esgd.studies.study import Study
+from esgd.studies.study import Scale, Study
 from esgd.tasks.augment import Augmented
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # of the 50,000 training images, in bytes: red, green, blue

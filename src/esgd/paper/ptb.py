@@ -38,14 +38,13 @@ from esgd.checks import check_field
 from esgd.data.ptb import Text, ptb
 from esgd.errors import DataError
 from esgd.operators import BestOf, Gaussian, Never, PerEpoch, PerGeneration, Perturbed, Roulette
-from esgd.paper.scales import BASELINE, Scale
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.recipe import Recipe
 from esgd.schedules import Constant, Cosine, CosineRun, Moment, Schedule
 from esgd.species import Adam, Choice, Fixed, Inherited, Integers, Mixture, Sgd, Uniform
 from esgd.species.distributions import Distribution, draw
-from esgd.studies.study import Study
+from esgd.studies.study import BASELINE, Scale, Study
 from esgd.tasks.language import LanguageModel
 
 UNKNOWN = "<unk>"

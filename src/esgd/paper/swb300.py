@@ -53,14 +53,13 @@ from esgd.paper.acoustics import (
     nesterov,
     plain,
 )
-from esgd.paper.scales import Scale
 from esgd.recipe import FineTuning, Recipe
 from esgd.schedules import CosineRun, Tail
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.speech.corpus import Labelled, an4_corpus
 from esgd.speech.features import chunked, covering
 from esgd.speech.scoring import Recogniser
-from esgd.studies.study import Study
+from esgd.studies.study import Scale, Study
 from esgd.tasks import Supervised
 
 FRAMES = 21  # "The LSTMs are unrolled 21 frames"

@@ -6,26 +6,27 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args
 
 from esgd.errors import EsgdError, RecipeError, TaskError, did_you_mean
-from esgd.paper import bn50, cifar10, ptb, swb300
-from esgd.paper.scales import Scale
 from esgd.protocols import Task
 from esgd.recipe import Recipe
 from esgd.spelling import decode, imported
 from esgd.studies.digits import digits
-from esgd.studies.study import Study
+from esgd.studies.study import Scale, Study
 
 Make = Callable[[Scale, Path | None], Study]
-EXPERIMENTS: Mapping[str, Make] = {
-    "bn50": bn50.study,
-    "swb300": swb300.study,
-    "cifar10": cifar10.study,
-    "ptb": ptb.study,
-}
+
+
+def _experiment(name: str) -> Make:
+    """An experiment of the paper. Its file is imported when it is asked for: it imports studies, in its turn."""
+    return lambda scale, data: import_module(f"esgd.paper.{name}").study(scale, data)
+
+
+EXPERIMENTS: Mapping[str, Make] = {name: _experiment(name) for name in ("bn50", "swb300", "cifar10", "ptb")}
 BUILT_IN: Mapping[str, Make] = {"digits": lambda scale, data: digits(), **EXPERIMENTS}
 
 

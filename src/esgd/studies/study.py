@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from esgd.operators import Never
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
 from esgd.species import Fixed
+
+Scale = Literal["mini", "paper"]
+"""`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
 
 BASELINE = "baseline"
 """In a recipe's `immigrants` and `start.network`: the network of the study's `baseline` run, which comes first."""

@@ -15,9 +15,9 @@ import esgd
 from esgd.errors import DataError
 from esgd.operators import RandomStart
 from esgd.paper.cifar10 import MEAN, STD, Subsampled, error_rate, resnet8, resnet20, study
-from esgd.paper.scales import Scale
 from esgd.protocols import Draw
 from esgd.randomness import Seeds, global_randomness
+from esgd.studies.study import Scale
 from esgd.tasks.augment import Augmented
 from tests.real_data import real_data
 

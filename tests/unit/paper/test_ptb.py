@@ -16,13 +16,13 @@ from esgd.data.ptb import Text
 from esgd.errors import DataError, RecipeError
 from esgd.operators import Never, PerEpoch, Perturbed
 from esgd.paper.ptb import Drops, Patient, Plateau, TiedLstm, pool, shortened, study
-from esgd.paper.scales import BASELINE
 from esgd.policies import Policy
 from esgd.protocols import Fared
 from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Moment
 from esgd.species import Fixed, Integers
+from esgd.studies.study import BASELINE
 from esgd.tasks.language import LanguageModel, Streams
 from tests.real_data import real_data
 from tests.small import ask
