@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esgd.speech.graph import Graph, fewest_frames, transcript_graph
@@ -80,15 +80,28 @@ def brute_force(words: Sequence[str], scores: np.ndarray) -> tuple[float, tuple[
 
 @given(
     words=st.sampled_from([["AH"], ["BACK"], ["AH", "AH"], ["BACK", "AH"]]),
-    more=st.integers(0, 4),
+    more=st.integers(0, 6),
+    pauses=st.sampled_from([0.0, 2.0]),
     seed=st.integers(0, 10**6),
 )
-def test_the_best_path_is_the_best_of_all_paths(words: list[str], more: int, seed: int) -> None:
+def test_the_best_path_is_the_best_of_all_paths(words: list[str], more: int, pauses: float, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(fewest_frames(words, LEXICON) + more, LEXICON.states))
+    scores[:, LEXICON.silence] += pauses
     (path,) = best_paths([transcript_graph(words, LEXICON)], [scores])
     score, states = brute_force(words, scores)
     assert path.states.tolist() == list(states)
     assert path.score == pytest.approx(score)
+
+
+@settings(max_examples=20)
+@given(SENTENCES)
+def test_every_way_of_saying_the_words_is_found_where_it_was_planted(words: list[str]) -> None:
+    graph = transcript_graph(words, LEXICON)
+    for way in ways(words):
+        planted = np.repeat(way, 2)
+        scores = np.where(np.arange(LEXICON.states) == planted[:, None], 0.0, -1.0)
+        (path,) = best_paths([graph], [scores])
+        assert path.states.tolist() == planted.tolist()
 
 
 def test_utterances_done_together_come_out_as_if_each_was_alone() -> None:
