@@ -1,6 +1,6 @@
 """How much memory does a population take, and does it depend on the number of offspring?
 
-    python -m benchmarks.memory [--only auto] [--quick]
+    python -m benchmarks.memory [--only "pool of loops"] [--quick]
 
 Whole generations with checkpoints of W3's network, whose row is 10 MB, each in a process of its own, workers included
 (`sides/footprint.py`). Constant costs (torch, the data, workers, the activations of a batch) are the same in every
@@ -22,7 +22,7 @@ from benchmarks.results import Row, arguments, save
 PATIENCE, TARGET = 300.0, 2.2
 POPULATIONS, OFFSPRING, FIXED = (16, 32, 64), (16, 64, 128), 16
 QUICK_POPULATIONS, QUICK_OFFSPRING, QUICK_FIXED = (2, 4), (2, 8), 2
-ENGINES = ("auto", "loop on one thread")
+ENGINES = ("pool of loops", "loop on one thread")
 
 
 def footprint(engine: str, population: int, offspring: int, quick: Sequence[str]) -> tuple[int, int]:

@@ -33,7 +33,7 @@ Data = tuple[Tensor, Tensor]
 RATES, MOMENTA = (0.005, 0.05), (0.5, 0.9)
 FITNESS = 64
 """Samples of the fitness that closes an SGD step: a token, because training is what is compared."""
-GENERATIONS, GENERATION_EPOCHS, FULL_FITNESS = 3, 4, 512
+GENERATIONS, GENERATION_EPOCHS, FULL_FITNESS = 3, 20, 512
 """Where whole methods are compared: generations, SGD epochs in each, and samples of the fitness."""
 
 
@@ -189,7 +189,7 @@ ALL = (
         partial(taught, shape=(21, 40), classes=500),
         *(8, 1024, 64),
     ),
-    Workload("W6", "LSTM language model, 8 individuals", LanguageModel, text, 8, 80, 20, 1, word_loss),
+    Workload("W6", "LSTM language model, 8 individuals", LanguageModel, text, 8, 200, 20, 1, word_loss),
 )
 WORKLOADS = {workload.name: workload for workload in ALL}
 

@@ -32,6 +32,10 @@ class RunError(EsgdError, OSError):
     """A run folder cannot be read, written or continued."""
 
 
+class DataError(EsgdError, OSError):
+    """A file of a dataset is missing, truncated, corrupt, or not what it should be."""
+
+
 class EngineError(EsgdError, RuntimeError):
     """The machine, or what runs on it, cannot do the work: workers die, memory is full, a task cannot be sent."""
 

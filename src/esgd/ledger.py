@@ -5,7 +5,7 @@ Arms of a comparison that share "the same SGD epochs" may still differ in fitnes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
@@ -69,7 +69,7 @@ class Work:
             setattr(self, name, getattr(self, name) + perf_counter() - begun)
 
 
-def passes(ledger: dict[str, int]) -> float:
+def passes(ledger: Mapping[str, int]) -> float:
     """Work as forward-equivalents: a forward counts 1, a backward 2.
 
     >>> passes({"sgd_forward": 10, "sgd_backward": 10, "fitness_sgd": 5, "fitness_evolution": 0})

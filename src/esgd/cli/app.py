@@ -19,16 +19,17 @@ import typer
 from rich.console import Console
 
 from esgd import report
-from esgd.cli.explain import cost, in_symbols
+from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
 from esgd.cli.overrides import overridden
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
+from esgd.data import KNOWN, download
 from esgd.errors import EsgdError, MissingExtraError, RunError
 from esgd.fit import fit
 from esgd.recipe import Recipe
 from esgd.run import RunFolder
 from esgd.spelling import encode
-from esgd.studies import Study, compare, find_study
+from esgd.studies import Study, begin, compare, find_study, founded
 
 app = typer.Typer(
     add_completion=False,
@@ -47,6 +48,12 @@ Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
 EngineName = Annotated[
     str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
 ]
+ScaleName = Annotated[
+    str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]")
+]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
 
@@ -64,23 +71,27 @@ def run(
     seed: Seed = 0,
     folder: Annotated[Path | None, typer.Option("--run", help="the run's folder [default: runs/WHAT-SEED]")] = None,
     sets: Sets = None,
+    scale: ScaleName = None,
+    data: Data = None,
     engine: EngineName = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train one population; an existing folder of the same run is continued."""
-    study = _study(what, sets)
+    study = _study(what, sets, scale, data)
     folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
-    origin = str(Path(what).resolve()) if Path(what).is_file() else what
-    result = fit(
-        study.task(seed), study.recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin
-    )
+    origin = str(Path(what).resolve()) if Path(what).is_file() else what if scale is None else f"{what}@{scale}"
+    task = study.task(seed)
+    network = begin(study, task, seed=seed, folder=folder, engine=engine, progress=not quiet)
+    recipe = founded(study.recipe, network)
+    result = fit(task, recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin)
     _print(as_json, _summary(folder, result), show_result)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    data: Data = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -93,7 +104,7 @@ def resume(
             f"{str(folder)!r} was begun from Python, so only Python knows its task. Call esgd.fit(…, "
             f"run={str(folder)!r}) again with the same arguments: it goes on by itself."
         )
-    study, seed = find_study(manifest["origin"]), manifest["seed"]
+    study, seed = find_study(manifest["origin"], data=data), manifest["seed"]
     recipe = Recipe.from_dict(manifest["recipe"])
     result = fit(study.task(seed), recipe, seed=seed, run=folder, progress=not quiet, origin=manifest["origin"])
     _print(as_json, _summary(folder, result), show_result)
@@ -108,12 +119,14 @@ def compare_(
         Path | None, typer.Option(help="the folder for runs and report [default: runs/compare-WHAT]")
     ] = None,
     sets: Sets = None,
+    scale: ScaleName = None,
+    data: Data = None,
     engine: EngineName = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
-    study = _study(what, sets)
+    study = _study(what, sets, scale, data)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
@@ -134,12 +147,29 @@ def report_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help
 
 
 @app.command()
-def explain(what: What, sets: Sets = None, as_json: Json = False) -> None:
+def explain(
+    what: What,
+    sets: Sets = None,
+    scale: ScaleName = None,
+    data: Data = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="what it would cost on so many GPUs, too")] = None,
+    tflops: Annotated[float, typer.Option(min=0.001, help="what one of them does in float32 matrix products")] = 15.0,
+    as_json: Json = False,
+) -> None:
     """The recipe in the paper's notation, and what it will cost here."""
-    study = _study(what, sets)
-    costs = cost(study.task(0), study.recipe)
+    study = _study(what, sets, scale, data)
+    costs = cost(study.task(0), study.recipe, Gpus(gpus, tflops) if gpus else None)
     explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
     _print(as_json, {**explained, "cost": costs}, show_costs)
+
+
+@app.command("data")
+def data_(
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(KNOWN)}")],
+    folder: Data = None,
+) -> None:
+    """Download a data set, with checksum; what was interrupted goes on."""
+    print(download(name, folder))
 
 
 @app.command("list")
@@ -180,8 +210,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
 
 
-def _study(what: str, sets: list[str] | None) -> Study:
-    return overridden(find_study(what), sets or [])
+def _study(what: str, sets: list[str] | None, scale: str | None, data: Path | None) -> Study:
+    return overridden(find_study(what, scale=scale, data=data), sets or [])
 
 
 def _summary(folder: Path, result: Any) -> dict[str, Any]:

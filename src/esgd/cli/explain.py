@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import ceil
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +21,15 @@ from esgd.recipe import Recipe
 from esgd.spelling import encode
 
 PROBE_SECONDS = 0.5
+MATRIX = 1024  # rows and columns of the products that a device's speed is told by
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Devices that a run is to be thought on: how many, and what each really does in float32 matrix products."""
+
+    count: int
+    tflops: float
 
 
 def in_symbols(recipe: Recipe) -> dict[str, Any]:
@@ -34,8 +45,8 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
-    """Epochs, evaluations, memory and, from a short measurement, time."""
+def cost(task: Task, recipe: Recipe, gpus: Gpus | None = None) -> dict[str, Any]:
+    """Epochs, evaluations, memory and, from a short measurement, time: here, and on other devices."""
     rules = prepare(task, recipe, seed=0)
     mu, d = recipe.population, rules.genome.size
     evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
@@ -43,6 +54,7 @@ def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     epoch, evaluation = _measured(rules)
     sgd_epochs = mu * recipe.total_epochs
+    seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
     return {
         "parameters": d,
         "sgd_epochs": sgd_epochs,
@@ -51,8 +63,34 @@ def cost(task: Task, recipe: Recipe) -> dict[str, Any]:
         "checkpoint_bytes": 2 * (mu + 1) * row,
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
-        "seconds": sgd_epochs * epoch + (mu + checks + evaluations) * evaluation,
+        "seconds": seconds,
+        **(_elsewhere(seconds, mu, gpus) if gpus else {}),
     }
+
+
+def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
+    """The same work at the speed of other devices, by the ratio of matrix rates.
+
+    That is the best that can be: it takes their kernels to be as busy as ours, and the individuals spread evenly.
+    """
+    here = matrix_rate()
+    share = ceil(individuals / gpus.count) / individuals  # of the population, on the busiest device
+    return {
+        "matrix_tflops_here": here / 1e12,
+        "gpus": gpus.count,
+        "gpu_tflops": gpus.tflops,
+        "seconds_on_gpus": seconds * here / (gpus.tflops * 1e12) * share,
+    }
+
+
+def matrix_rate() -> float:
+    """Floating-point operations a second in float32 matrix products, as this process may compute them."""
+    a, times = torch.ones(MATRIX, MATRIX), []
+    for _ in range(5):
+        begun = perf_counter()
+        a @ a
+        times.append(perf_counter() - begun)
+    return 2.0 * MATRIX**3 / min(times)
 
 
 class _Rehearsal:

@@ -8,13 +8,13 @@ from typing import Any
 
 from esgd import engines, operators, schedules, species
 from esgd.spelling import kind_of
-from esgd.studies.study import BUILT_IN
+from esgd.studies.finding import BUILT_IN
 
 
 def inventory() -> dict[str, Any]:
     """Room → short name → first line of its documentation."""
     return {
-        "tasks": {name: make().about for name, make in BUILT_IN.items()},
+        "tasks": {name: make("mini", None).about for name, make in BUILT_IN.items()},
         "species": _strategies(species),
         "operators": _strategies(operators),
         "schedules": _strategies(schedules),

@@ -10,7 +10,7 @@ from typing import Any
 from esgd.errors import RecipeError, did_you_mean
 from esgd.recipe import Recipe
 from esgd.studies import Study
-from esgd.studies.study import merged
+from esgd.studies.finding import merged
 
 
 def overridden(study: Study, assignments: Sequence[str]) -> Study:

@@ -11,15 +11,16 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from esgd.policies import Policy
-from esgd.report import Table, ledger_table, table_1
+from esgd.report import Table, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
 
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
-    """The paper's table 1 for this task, and the ledger."""
+    """The paper's table 1 for this task, who is ahead of whom by how much, and the ledger."""
     console.print(f"\n{comparison['task']}: {comparison['about']}\n", highlight=False, markup=False)
-    for table in (table_1(comparison), ledger_table(comparison)):
+    tables = (table_1(comparison), published_table(comparison), differences_table(comparison), ledger_table(comparison))
+    for table in (table for table in tables if table is not None and table.rows):
         console.print(table.title, markup=False, style="bold", highlight=False)
         console.print(_rich(table, console.width))
         console.print(table.caption, "", sep="\n", markup=False, highlight=False)
@@ -57,11 +58,22 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
         f"Memory for rows {_bytes(costs['memory_bytes'])}, on disk {_bytes(costs['checkpoint_bytes'])}.",
         f"About {_time(costs['seconds'])} on this machine: {costs['seconds_per_epoch']:.3g} s an epoch and "
         f"{costs['seconds_per_evaluation']:.3g} s a fitness, measured just now.",
+        *_on_gpus(costs),
         sep="\n",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def _on_gpus(costs: dict[str, Any]) -> list[str]:
+    if "gpus" not in costs:
+        return []
+    return [
+        f"At best {_time(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each, "
+        "by the ratio of matrix rates",
+        f"(here {costs['matrix_tflops_here']:.2g} TFLOP/s); small networks come nowhere near.",
+    ]
 
 
 def show_inventory(rooms: dict[str, Any], console: Console) -> None:

@@ -24,6 +24,9 @@ from esgd.protocols import Engine, Load, Rules
 SHARE = 0.02
 """Of a run's predicted time that the probe may take."""
 
+TIMINGS = 16
+"""A timing may take so small a part of the probe: there are about eight candidates, and each is timed twice."""
+
 STEPS = 6
 SHORT = 100 * STEPS  # individual steps: below, even timing the plain engine would be too much
 ASSUMED_STEPS = 100  # of an epoch whose length is not known
@@ -68,8 +71,9 @@ class Probe:
 
     def __init__(self, rules: Rules, steps: int, plain: Loop) -> None:
         self.rules, self.steps, self.begun = rules, steps, perf_counter()
-        self.plain = Candidate(plain, 1, 0.0, seconds_per_step(plain, rules, 1, STEPS))
+        self.plain = Candidate(plain, 1, 0.0, seconds_per_step(plain, rules, 1, STEPS, lasting=0.0))
         self.candidates = [self.plain]
+        self.lasting = min(LASTING, SHARE * self.seconds(self.plain) / TIMINGS)
 
     def seconds(self, candidate: Candidate) -> float:
         """Of the whole run."""
@@ -85,12 +89,20 @@ class Probe:
 
     def look(self, engine: Loop | Vmap, together: int, start: float) -> None:
         """Time an engine, if that fits."""
-        if self.may(start + WARM * STEPS * together * self.plain.step + 2 * LASTING):
+        if self.may(start + WARM * STEPS * together * self.plain.step + 2 * self.lasting):
             try:
-                step = seconds_per_step(engine, self.rules, together, STEPS)
+                step = seconds_per_step(engine, self.rules, together, STEPS, self.lasting)
             except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is no candidate
                 return
             self.candidates.append(Candidate(engine, together, start, step))
+
+    def look_at_compiled(self) -> None:
+        """The two fastest chunks, and the plain engine, compiled."""
+        batched = [(each, each.engine) for each in self.candidates if isinstance(each.engine, Vmap)]
+        for each, vmap in sorted(batched, key=lambda pair: pair[0].step)[:2]:
+            self.look(replace(vmap, compile=True), each.together, COMPILES)
+        if isinstance(self.plain.engine, Loop):
+            self.look(replace(self.plain.engine, compile=True), 1, COMPILES)
 
     def look_at_pools(self, population: int) -> None:
         """The two fastest engines that leave other cores alone, each in a pool: timed if that fits, else predicted."""
@@ -108,8 +120,8 @@ class Probe:
             step, start = each.step * busiest / POOL_EFFICIENCY, POOL_STARTS + each.start
             together = min(population, 2 * workers * ceil(population / groups))
             try:
-                if self.may(start + WARM * STEPS * together * step + 2 * LASTING):
-                    step = seconds_per_step(pool, self.rules, together, STEPS)
+                if self.may(start + WARM * STEPS * together * step + 2 * self.lasting):
+                    step = seconds_per_step(pool, self.rules, together, STEPS, self.lasting)
                 else:
                     pool.check_sendable(self.rules)
             except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
@@ -121,7 +133,7 @@ class Probe:
         first, *others = sorted(self.candidates, key=self.seconds)
         close = [each for each in others[:1] if self.seconds(each) < CLOSE * self.seconds(first)]
         finalists, steps = [first, *close], LONGER * STEPS
-        cost = sum(each.start + WARM * steps * each.together * each.step + 2 * LASTING for each in finalists)
+        cost = sum(each.start + WARM * steps * each.together * each.step + 2 * self.lasting for each in finalists)
         if close and self.may(cost):
             self.candidates = [
                 replace(each, step=seconds_per_step(each.engine, self.rules, each.together, steps))
@@ -144,6 +156,7 @@ def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
         return Choice(plain, "")
     for engine, together, start in _others(one, rules, load.population):
         probe.look(engine, together, start)
+    probe.look_at_compiled()
     probe.look_at_pools(load.population)
     chosen = probe.decide()
     return Choice(chosen.engine, _why(chosen, probe))
@@ -157,15 +170,13 @@ def _others(one: Loop, rules: Rules, population: int) -> Iterator[tuple[Loop | V
         yield replace(one, channels_last=True), 1, 0.0
     vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision)
     share = ceil(population / _workers(one.device))
-    sizes = (8, 32, 128) if one.device == "cpu" else (32, 128, 512)  # too large for a GPU: that fails here
+    sizes = (8, 16, 32, 128) if one.device == "cpu" else (32, 128, 512)  # too large for a GPU: that fails here
     row = rules.genome.size * rules.genome.dtype.itemsize
     room = available_memory() / (ROOM * row) if one.device == "cpu" else inf
-    chunks = sorted(chunk for chunk in {min(share, size) for size in sizes} if 1 < chunk <= room)
+    even = {ceil(share / ceil(share / size)) for size in sizes}  # nobody waits for a worker with a chunk more
+    chunks = sorted(chunk for chunk in even if 1 < chunk <= room)
     for chunk in chunks:
         yield replace(vmap, chunk=chunk), chunk, RECORDS
-    for chunk in chunks[-2:]:
-        yield replace(vmap, chunk=chunk, compile=True), chunk, COMPILES
-    yield replace(one, compile=True), 1, COMPILES
 
 
 def _workers(device: str) -> int:

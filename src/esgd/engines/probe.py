@@ -57,7 +57,7 @@ class _NoFitness:
         return (walk.coin(0) * 0).long()
 
 
-def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int) -> float:
+def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int, lasting: float = LASTING) -> float:
     """Seconds of one SGD step of one individual, when so many train together.
 
     The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
@@ -80,7 +80,7 @@ def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int)
 
         epochs = ceil(steps / batches)
         took = min(seconds(epochs) for _ in range(WARM))
-        if took < LASTING / 2:
-            epochs = min(ceil(epochs * LASTING / max(took, 1e-9)), MOST * epochs)
+        if took < lasting / 2:
+            epochs = min(ceil(epochs * lasting / max(took, 1e-9)), MOST * epochs)
             took = min(seconds(epochs), seconds(epochs))
         return took / (individuals * batches * epochs)

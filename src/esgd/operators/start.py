@@ -21,10 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from esgd.checks import check_field, check_list
+from esgd.checks import check_field, check_list, check_range
 from esgd.errors import RecipeError, TaskError
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
+from esgd.operators.mutation import Gaussian, Strength
 from esgd.policies import Policy
 from esgd.population import Population
 from esgd.protocols import Step, Task, Workshop
@@ -33,8 +34,8 @@ from esgd.randomness import Seeds
 Network = str | Path | nn.Module | Mapping[str, Tensor]
 
 _SIGMA = (
-    "It is the standard deviation of the noise that makes the initial population from one network. Use 0.01, or 0 for "
-    "copies."
+    "It is the standard deviation of the noise that makes the initial population from one network, or a range (low, "
+    "high) drawn per individual. Use 0.01, or 0 for copies."
 )
 _EPOCHS = "The one network is trained for so many epochs before it is copied. Use 0 for no warm-up."
 _NETWORKS = "A saved start is a list of modules, state dicts or safetensors files, at least μ of them."
@@ -64,19 +65,22 @@ class RandomStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Perturbed:
-    """One network, and μ − 1 copies of it with N(0, σ²) added.
+    """One network, and μ − 1 copies of it with N(0, σ²) added; a range for σ is drawn per individual (Penn Treebank).
 
     The network is a freshly initialised one, or `network`: a module, a state dict, or the path of a safetensors
     file. With `epochs` it is first trained by `policy`: a common warm-up.
     """
 
-    sigma: float = 0.01
+    sigma: Strength = 0.01
     network: Network | None = None
     epochs: int = 0
     policy: Policy = Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9, "nesterov": True})
 
     def __post_init__(self) -> None:
-        check_field(self, "sigma", at_least=0, meaning=_SIGMA)
+        if isinstance(self.sigma, list | tuple) and len(self.sigma) == 2:
+            object.__setattr__(self, "sigma", check_range(*self.sigma, name="sigma", at_least=0, meaning=_SIGMA))
+        else:
+            check_field(self, "sigma", at_least=0, meaning=_SIGMA)
         check_field(self, "epochs", at_least=0, whole=True, meaning=_EPOCHS)
 
     @property
@@ -89,9 +93,9 @@ class Perturbed:
         if self.epochs:
             step = Step(k=0, epochs=self.epochs, backoff=Never(), total=self.epochs)
             one = workshop.train(one, [self.policy], step).population
-        rows = one.rows[0].repeat(size, 1)
+        rows, noise = one.rows[0].repeat(size, 1), Gaussian(sigma=self.sigma)
         for j in range(1, size):
-            rows[j] += self.sigma * torch.randn(genome.size, generator=seeds("perturb", j), dtype=genome.dtype)
+            rows[j] = noise(rows[0], noise.strength(1, seeds("sigma", j)), seeds("perturb", j), genome)
         buffers = {name: stacked.expand(size, *stacked.shape[1:]).clone() for name, stacked in one.buffers.items()}
         return Population.founders(genome, rows, buffers)
 

@@ -3,7 +3,18 @@
 from esgd.report.findings import Remark, guarantee, headline, remarks, run_headline
 from esgd.report.notation import recipe_table
 from esgd.report.page import comparison_page, run_page
-from esgd.report.tables import Table, as_csv, as_markdown, leaders, ledger_table, run_ledger, run_seconds, table_1
+from esgd.report.tables import (
+    Table,
+    as_csv,
+    as_markdown,
+    differences_table,
+    leaders,
+    ledger_table,
+    published_table,
+    run_ledger,
+    run_seconds,
+    table_1,
+)
 from esgd.report.writing import write_comparison, write_run
 
 __all__ = [
@@ -12,10 +23,12 @@ __all__ = [
     "as_csv",
     "as_markdown",
     "comparison_page",
+    "differences_table",
     "guarantee",
     "headline",
     "leaders",
     "ledger_table",
+    "published_table",
     "recipe_table",
     "remarks",
     "run_headline",

@@ -18,13 +18,18 @@ Entry = Mapping[str, Any]
 
 TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
+CLONES, EQUAL_WORK, OURS, OURS_WITHOUT_EVOLUTION = "clones", "population_equal_work", "ours", "ours_no_evolution"
 LABELS = {
     SINGLE: "single baseline",
     POPULATION: "population baseline",
+    EQUAL_WORK: "population baseline, equal work",
     WITHOUT_EVOLUTION: "ESGD w/o evolution",
+    CLONES: "ESGD, clones only",
     ESGD: "ESGD",
+    OURS_WITHOUT_EVOLUTION: "ESGD by our rules, w/o evolution",
+    OURS: "ESGD by our rules",
 }
-LAST, SOUP = "population baseline, last", "greedy soup"
+LAST, SOUP, POPULATION_SOUP = "population baseline, last", "greedy soup", "greedy soup of the population"
 
 
 @dataclass(frozen=True)
@@ -40,27 +45,35 @@ class Lead:
 
 
 def standings(comparison: Comparison) -> dict[str, list[Entry]]:
-    """Entries by the label of their row in table 1, in its order, ESGD last.
+    """Entries by the label of their row in table 1, in its order, ESGD's lines last.
 
     The population baseline has two rows where its last checkpoint is known: back-off gives ESGD its best checkpoint for
     free, so the baseline is shown with both.
     """
+    soups = {POPULATION: (POPULATION_SOUP, "population_soup"), WITHOUT_EVOLUTION: (SOUP, "soup")}
     rows: dict[str, list[Entry]] = {}
-    for label, entries in arms_of(comparison).items():
-        if label == LABELS[ESGD] and comparison.get("soup"):
-            rows[SOUP] = list(comparison["soup"])
-        rows[label] = list(entries)
+    for arm, entries in arms_of(comparison).items():
+        rows[LABELS.get(arm, arm)] = list(entries)
         last: list[Entry] = [{"seed": entry["seed"], **entry["last"]} for entry in entries if entry.get("last")]
         if last:
             rows[LAST] = last
+        label, key = soups.get(arm, ("", ""))
+        if comparison.get(key):
+            rows[label] = list(comparison[key])
     return rows
 
 
 def arms_of(comparison: Comparison) -> dict[str, Sequence[Entry]]:
-    """What was really trained, by label, ESGD last; an arm we have no label for goes by its own name."""
+    """What was really trained, by name, in the order of table 1; what we have no label for goes before ESGD."""
     arms: Mapping[str, Sequence[Entry]] = comparison["arms"]
-    order = sorted(arms, key=lambda arm: arm == ESGD)
-    return {LABELS.get(arm, arm): arms[arm] for arm in order if arms[arm]}
+    places = {arm: place for place, arm in enumerate(LABELS)}
+    order = sorted(arms, key=lambda arm: places.get(arm, places[ESGD] - 0.5))
+    return {arm: arms[arm] for arm in order if arms[arm]}
+
+
+def champions(comparison: Comparison) -> dict[str, str]:
+    """The arms that the others are measured against, with their labels: ESGD, and ESGD by our rules."""
+    return {arm: LABELS[arm] for arm in (ESGD, OURS) if comparison["arms"].get(arm)}
 
 
 def metrics(comparison: Comparison) -> list[str]:
@@ -84,6 +97,17 @@ def lead(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None = No
     shared = [e for e in ours if e["seed"] in known and (metric is None or metric in tested(e))]
     pairs = [(_rank(entry, metric), _rank(known[entry["seed"]], metric)) for entry in shared]
     return Lead(sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)) if pairs else None
+
+
+def differences(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None = None) -> list[float]:
+    """Ours minus theirs, seed by seed, where both are finite: below 0 is better."""
+    known = {e["seed"]: reached(e, metric) for e in theirs if metric is None or metric in tested(e)}
+    pairs = [
+        (reached(entry, metric), known.get(entry["seed"]))
+        for entry in ours
+        if metric is None or metric in tested(entry)
+    ]
+    return [a - b for a, b in pairs if a is not None and b is not None]
 
 
 def reached(entry: Entry, metric: str | None = None) -> float | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError
-from esgd.report.arms import ESGD, LABELS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
+from esgd.report.arms import ESGD, LABELS, OURS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
 from esgd.report.series import Curve, best, curve, elite_mean, last_of_top, offspring_share, refused_share
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RED, ORANGE, GREEN, BLUE, GREY = "#D55E00", "#E69F00", "#009E73", "#0072B2", "#595959"
+RED, ORANGE, GREEN, BLUE, PURPLE, GREY = "#D55E00", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#595959"
 WIDTH, HEIGHT = 4.8, 3.6  # inches: one column of a paper, two figures side by side on a desk, readable on a phone
 LOG_RATIO = 20.0  # beyond it a linear axis would flatten the late generations
 PRINT_DPI = 300
@@ -52,16 +52,23 @@ _STYLE = {
 
 def figure_1(histories: Histories) -> Figure:
     """Fitness over generations (paper, figure 1), means over seeds: the single baseline, the top 15 of the population
-    baseline and of ESGD as bands, and the best of the ablation as a thin line."""
+    baseline and of ESGD as bands, and the best of the ablation as a thin line.
+
+    Where arms cut the same epochs into different numbers of generations, the axis is the share of the epochs.
+    """
     runs = {arm: list(histories.get(arm, {}).values()) for arm in LABELS}
+    drawn = (POPULATION, ESGD, OURS, WITHOUT_EVOLUTION, SINGLE)
+    lengths = {max(line["k"] for line in history) for arm in drawn for history in runs[arm] if history}
+    stretch = len(lengths) > 1
     with styled():
         figure, (axes,) = sheet()
-        for arm, colour in ((POPULATION, ORANGE), (ESGD, GREEN)):
-            _band(axes, runs[arm], colour, LABELS[arm])
-        draw_curve(axes, curve(runs[WITHOUT_EVOLUTION], best), BLUE, LABELS[WITHOUT_EVOLUTION], "--", width=1.1)
-        draw_curve(axes, curve(runs[SINGLE], best), RED, LABELS[SINGLE])
+        for arm, colour in ((POPULATION, ORANGE), (ESGD, GREEN), (OURS, PURPLE)):
+            _band(axes, runs[arm], colour, LABELS[arm], stretch=stretch)
+        ablation, single = (curve(runs[arm], best, stretch=stretch) for arm in (WITHOUT_EVOLUTION, SINGLE))
+        draw_curve(axes, ablation, BLUE, LABELS[WITHOUT_EVOLUTION], "--", width=1.1)
+        draw_curve(axes, single, RED, LABELS[SINGLE])
         _finish_fitness(axes)
-        axes.set_xlabel("generation")
+        axes.set_xlabel("% of the SGD epochs" if stretch else "generation")
         return figure
 
 
@@ -148,9 +155,9 @@ def draw_curve(
         )
 
 
-def _band(axes: Axes, runs: Sequence[History], colour: str, label: str) -> None:
+def _band(axes: Axes, runs: Sequence[History], colour: str, label: str, *, stretch: bool = False) -> None:
     """From the best, drawn as a line, to the last of the top; a lone generation gets a bar instead of an area."""
-    low, high = curve(runs, best), curve(runs, last_of_top)
+    low, high = (curve(runs, value, stretch=stretch) for value in (best, last_of_top))
     if not low.known:
         return
     if len(low.known) > 1:

@@ -11,10 +11,13 @@ from esgd.report.arms import (
     ESGD,
     LABELS,
     LAST,
+    OURS,
+    OURS_WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
     History,
+    champions,
     finite,
     lead,
     reached,
@@ -37,8 +40,11 @@ class Remark:
 
 def headline(comparison: Comparison) -> list[str]:
     """The result in numbers, against every arm, on fitness and then on the held-out loss; also where ESGD is behind."""
-    openings = {None: "ESGD’s fittest network has a fitness of", "loss": f"{_UNSEEN} its loss is"}
-    return [said for metric, opening in openings.items() if (said := _verdict(comparison, metric, opening))]
+    said = []
+    for arm, label in champions(comparison).items():
+        openings = {None: f"The fittest network of {label} has a fitness of", "loss": f"{_UNSEEN} its loss is"}
+        said += [_verdict(comparison, arm, metric, opening) for metric, opening in openings.items()]
+    return [sentence for sentence in said if sentence]
 
 
 def run_headline(history: History) -> list[str]:
@@ -99,14 +105,15 @@ def describe_run(history: History) -> str:
     return f"Fitness over generations. {way} Offspring among the elites: {_ends(share)}."
 
 
-def _verdict(comparison: Comparison, metric: str | None, opening: str) -> str:
-    rows = {label: entries for label, entries in standings(comparison).items() if label != LAST}
-    ours = [entry for entry in rows.pop(LABELS[ESGD], []) if metric is None or metric in tested(entry)]
+def _verdict(comparison: Comparison, arm: str, metric: str | None, opening: str) -> str:
+    aside = (LAST,) if arm == OURS else (LAST, LABELS[OURS], LABELS[OURS_WITHOUT_EVOLUTION])
+    rows = {label: entries for label, entries in standings(comparison).items() if label not in aside}
+    ours = [entry for entry in rows.pop(LABELS[arm], []) if metric is None or metric in tested(entry)]
     values = [reached(entry, metric) for entry in ours]
     if not values:
         return ""
     if values.count(None) == len(values):
-        return f"ESGD has no finite {metric or 'fitness'}: it diverged on every seed."
+        return f"{LABELS[arm]} has no finite {metric or 'fitness'}: it diverged on every seed."
     over = f" over {len(values)} seeds" if len(values) > 1 else " with one seed"
     said = f"{opening} {mean_and_deviation(values)}{over}{_place(ours, rows, metric)}."
     return f"{said} Seed by seed it is {_against(ours, rows, metric)}." if rows else said

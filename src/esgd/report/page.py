@@ -17,7 +17,16 @@ from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
 from esgd.report.figures import as_svg, figure_1, figure_2, figure_run
 from esgd.report.findings import Remark
 from esgd.report.notation import phrase, recipe_table
-from esgd.report.tables import Table, leaders, ledger_table, run_ledger, run_seconds, table_1
+from esgd.report.tables import (
+    Table,
+    differences_table,
+    leaders,
+    ledger_table,
+    published_table,
+    run_ledger,
+    run_seconds,
+    table_1,
+)
 
 TEMPLATE = "page.html.j2"
 _NUMBER = re.compile(r"[\[\d–-]|diverged")
@@ -48,12 +57,13 @@ def comparison_page(comparison: Comparison, histories: Histories, *, manifest: M
     runs = histories.get(ESGD, {})
     seed, first = next(iter(runs.items()), (None, []))
     sections = [
-        Section(heading="Performance", tables=[table_1(comparison)]),
+        Section(heading="Performance", tables=_performance(comparison)),
         Section(heading="Over the generations", pictures=_paper_figures(histories)),
         *_conditions(runs, name_seeds=True),
         Section(heading=f"Who led (seed {seed})", tables=[leaders(first)] if first else []),
         Section(heading="What it cost", tables=[ledger_table(comparison)]),
         Section(heading="Recipe", tables=[recipe_table(comparison["recipe"])]),
+        Section(heading="Our rules", tables=[recipe_table(comparison["ours"])] if comparison.get("ours") else []),
         Section(heading="Made with", tables=_made_with(manifest or {})),
     ]
     return _render(
@@ -84,6 +94,11 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History) -> str:
     return _render(
         kicker="A run of ESGD", title=name, headline=findings.run_headline(history), about="", sections=sections
     )
+
+
+def _performance(comparison: Comparison) -> list[Table]:
+    tables = [table_1(comparison), published_table(comparison), differences_table(comparison)]
+    return [table for table in tables if table is not None and table.rows]
 
 
 def _paper_figures(histories: Histories) -> list[Picture]:

@@ -17,7 +17,7 @@ Line = Mapping[str, Any]
 class Curve:
     """A value for every generation; it knows where it begins and ends."""
 
-    generations: tuple[int, ...]
+    generations: tuple[float, ...]
     values: tuple[float, ...]
 
     @property
@@ -26,15 +26,20 @@ class Curve:
         return [value for value in self.values if not isnan(value)]
 
 
-def curve(runs: Iterable[History], value: Callable[[Line], float | None]) -> Curve:
-    """The mean of `value` over the runs, generation by generation; a run whose value is None is left out."""
+def curve(runs: Iterable[History], value: Callable[[Line], float | None], *, stretch: bool = False) -> Curve:
+    """The mean of `value` over the runs, generation by generation; a run whose value is None is left out.
+
+    With `stretch`, generation k of K stands at 100 k / K.
+    """
     by_generation: dict[int, list[float]] = {}
     for line in (line for history in runs for line in history):
         known, found = by_generation.setdefault(line["k"], []), value(line)
         if found is not None:
             known.append(found)
     generations = sorted(by_generation)
-    return Curve(tuple(generations), tuple(fmean(by_generation[k]) if by_generation[k] else nan for k in generations))
+    values = tuple(fmean(by_generation[k]) if by_generation[k] else nan for k in generations)
+    scale = 100 / generations[-1] if stretch and generations else 1
+    return Curve(tuple(k * scale for k in generations), values)
 
 
 def best(line: Line) -> float | None:

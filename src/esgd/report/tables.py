@@ -12,9 +12,12 @@ from typing import Any
 
 from esgd.ledger import passes
 from esgd.report.arms import (
+    CLONES,
+    EQUAL_WORK,
     ESGD,
     LABELS,
     LAST,
+    OURS,
     POPULATION,
     SOUP,
     TOP,
@@ -23,6 +26,8 @@ from esgd.report.arms import (
     Entry,
     History,
     arms_of,
+    champions,
+    differences,
     finite,
     lead,
     metrics,
@@ -30,7 +35,7 @@ from esgd.report.arms import (
     standings,
     tested,
 )
-from esgd.report.numerals import ABSENT, count, duration, mean_and_deviation, number, short
+from esgd.report.numerals import ABSENT, count, duration, exact, interval, mean_and_deviation, number, short
 
 LEDGER = {
     "sgd_forward": "SGD forward",
@@ -83,9 +88,57 @@ def table_1(comparison: Comparison) -> Table:
     )
 
 
+def differences_table(comparison: Comparison) -> Table:
+    """Each line of ESGD minus every other arm, seed by seed, on fitness and on all test metrics."""
+    rows, judged = standings(comparison), [None, *metrics(comparison)]
+    found = []
+    for champion in champions(comparison).values():
+        for label, entries in rows.items():
+            if label in (champion, LAST):
+                continue
+            cells = (_difference(rows[champion], entries, metric) for metric in judged)
+            found.append((f"{champion} − {label}", *cells))
+    return Table(
+        title="Paired differences",
+        columns=("difference", *("fitness" if metric is None else f"test {metric}" for metric in judged)),
+        rows=tuple(found),
+        caption="Mean over seeds with its 95% interval (Student’s t), and on how many seeds ESGD is strictly lower. "
+        "Below 0 ESGD is ahead; an interval that contains 0 separates nothing.",
+    )
+
+
+def published_table(comparison: Comparison) -> Table | None:
+    """The paper's own table for this task."""
+    published: Mapping[str, Mapping[str, Any]] = comparison.get("published") or {}
+    if not published:
+        return None
+    columns = list(dict.fromkeys(column for row in published.values() for column in row))
+    return Table(
+        title="The paper’s own figures",
+        columns=("arm", *columns),
+        rows=tuple(
+            (LABELS.get(arm, arm), *(_published(row.get(column)) for column in columns))
+            for arm, row in published.items()
+        ),
+        caption="From table 1 of the paper: its own networks and data, at its own scale. To be read beside the table "
+        "above for the order of the arms, not for the numbers.",
+    )
+
+
+def _published(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(exact, value))}]"
+    return ABSENT if value is None else exact(value)
+
+
+def _difference(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None) -> str:
+    found = lead(ours, theirs, metric)
+    return f"{interval(differences(ours, theirs, metric))}, {found}" if found else ABSENT
+
+
 def ledger_table(comparison: Comparison) -> Table:
     """What every arm cost: samples by phase, work beside ESGD's, seconds. Means over seeds."""
-    arms = arms_of(comparison)
+    arms = {LABELS.get(arm, arm): entries for arm, entries in arms_of(comparison).items()}
     work = {label: fmean(passes(entry["ledger"]) for entry in entries) for label, entries in arms.items()}
     ours = work.get(LABELS[ESGD], 0.0)
     soup = f" The {SOUP} costs what {LABELS[WITHOUT_EVOLUTION]} costs, and a fitness pass for every model it tries."
@@ -156,6 +209,9 @@ def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> s
     explained = {
         LAST: f"The {LABELS[POPULATION]} is shown with its best checkpoint and with its last.",
         SOUP: f"The {SOUP} averages elites of {LABELS[WITHOUT_EVOLUTION]} as long as the fitness does not rise.",
+        LABELS[CLONES]: "Clones are offspring of one parent without mutation: selection without averaging.",
+        LABELS[EQUAL_WORK]: "At equal work the population baseline trains on until its ledger has ESGD’s samples.",
+        LABELS[OURS]: "Our rules have the same population and the same SGD epochs as the paper’s.",
     }
     said = (
         f"Mean ± sample standard deviation over {seeds} seeds." if seeds > 1 else "One seed.",

@@ -1,8 +1,9 @@
 """Studies: the arms to compare, and the built-in tasks to compare them on."""
 
 from esgd.studies.arms import arms
-from esgd.studies.compare import compare
+from esgd.studies.compare import begin, compare, founded
+from esgd.studies.finding import find_study
 from esgd.studies.soup import Soup, greedy_soup
-from esgd.studies.study import Study, find_study
+from esgd.studies.study import Study
 
-__all__ = ["Soup", "Study", "arms", "compare", "find_study", "greedy_soup"]
+__all__ = ["Soup", "Study", "arms", "begin", "compare", "find_study", "founded", "greedy_soup"]

@@ -1,41 +1,67 @@
 """The arms of the paper's comparison (§4) as recipes. Variations are values, not branches: one loop runs them all.
 
 Every arm of a seed begins with the same initial population, asks the same addressed streams, and trains every
-individual for the same number of SGD epochs with the same annealing. Baselines keep the best network they ever had.
+individual for the same number of SGD epochs with a schedule of the same quality. Baselines keep the best network they
+ever had.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil
 
-from esgd.operators import Carried, Never
+from esgd.ledger import passes
+from esgd.operators import Carried, Gaussian, Never
 from esgd.recipe import Recipe
+from esgd.report.arms import CLONES, ESGD, OURS, OURS_WITHOUT_EVOLUTION, POPULATION, WITHOUT_EVOLUTION
 from esgd.species import Once
-from esgd.studies.study import Study
-
-TITLES = {
-    "single": "single baseline",
-    "population": "population baseline",
-    "no_evolution": "ESGD w/o evolution",
-    "esgd": "ESGD",
-}
+from esgd.studies.study import Single, Study
 
 
 def arms(study: Study) -> dict[str, Recipe]:
-    """Single baseline, population baseline, ESGD without evolution, ESGD."""
+    """What is trained as a population, ESGD last; the single baseline and the control at equal work come beside it."""
+    found = {
+        POPULATION: population_baseline(study),
+        WITHOUT_EVOLUTION: replace(study.recipe, evolution_steps=0),
+    }
+    if study.thorough:
+        found[CLONES] = clones(study.recipe)
+    if study.ours is not None:
+        found[OURS_WITHOUT_EVOLUTION] = replace(study.ours, evolution_steps=0)
+        found[OURS] = study.ours
+    return {**found, ESGD: study.recipe}
+
+
+def population_baseline(study: Study) -> Recipe:
+    """Hyper-parameters "randomly decided at the beginning and then fixed" (§4), no back-off, as many epochs as ESGD."""
     recipe = study.recipe
-    population = replace(
+    return replace(
         recipe,
-        species=Once(species=recipe.species),
+        species=Once(species=study.population or recipe.species),
         backoff=Never(),
         baggage=Carried(),
+        generations=ceil(recipe.total_epochs / recipe.sgd_epochs),
+        fine_tuning=None,
         evolution_steps=0,
         immigrants=(),
     )
-    single = replace(population, population=1, offspring=0, elites=1, mates=1, species=study.single)
-    return {
-        "single": single,
-        "population": population,
-        "no_evolution": replace(recipe, evolution_steps=0),
-        "esgd": recipe,
-    }
+
+
+def single_baselines(study: Study) -> list[Recipe]:
+    """One network each, for as many epochs as an individual of the population; the fittest is *the* baseline."""
+    alone = replace(population_baseline(study), population=1, offspring=0, elites=1, mates=1)
+    grid = study.single if isinstance(study.single, tuple) else (study.single,)
+    singles = [each if isinstance(each, Single) else Single(species=each) for each in grid]
+    return [replace(alone, species=each.species, backoff=each.backoff) for each in singles]
+
+
+def clones(recipe: Recipe) -> Recipe:
+    """ρ = 1, σ = 0: selection without averaging, which is what population-based training does."""
+    return replace(recipe, mates=1, mutation=Gaussian(sigma=0.0))
+
+
+def at_equal_work(study: Study, ours: Mapping[str, int], baseline: Mapping[str, int]) -> Recipe:
+    """The population baseline with generations added until it has had at least the samples of ESGD, by the ledgers."""
+    recipe = population_baseline(study)
+    return replace(recipe, generations=ceil(recipe.generations * max(1.0, passes(ours) / passes(baseline))))

@@ -6,8 +6,6 @@ on harder data; fitness and test labels are clean. The split and the redrawn lab
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,6 +16,7 @@ from esgd.policies import Policy
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
+from esgd.studies.study import Study
 from esgd.tasks import Supervised
 
 TRAIN, FITNESS = 700, 600  # the remaining 497 are the test split
@@ -34,8 +33,8 @@ ABOUT = (
 )
 
 
-def digits() -> dict[str, Any]:
-    """The fields of the study."""
+def digits() -> Study:
+    """The study that needs nothing but itself."""
     warm = Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9, "nesterov": True})
     recipe = Recipe(
         population=16,
@@ -49,13 +48,7 @@ def digits() -> dict[str, Any]:
         ),
         start=Perturbed(sigma=0.01, epochs=3, policy=warm),
     )
-    return {
-        "name": "digits",
-        "about": ABOUT,
-        "task": task,
-        "recipe": recipe,
-        "single": Fixed(policy=SINGLE, gamma=GAMMA),
-    }
+    return Study(name="digits", about=ABOUT, task=task, recipe=recipe, single=Fixed(policy=SINGLE, gamma=GAMMA))
 
 
 def task(seed: int) -> Supervised:

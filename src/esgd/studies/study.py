@@ -1,165 +1,57 @@
-"""A study: a task for every seed, a recipe, and what a single model would be trained with."""
+"""A study: a task for every seed, a recipe, and what it is compared with."""
 
 from __future__ import annotations
 
-import sys
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from types import FunctionType
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from esgd.errors import EsgdError, RecipeError, TaskError, did_you_mean
+from esgd.operators import Never
 from esgd.policies import Policy
-from esgd.protocols import Species, Task
+from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
 from esgd.species import Fixed
-from esgd.spelling import decode, imported
-from esgd.studies.digits import digits
 
-BUILT_IN: Mapping[str, Callable[[], Study]] = {"digits": lambda: Study(**digits())}
+Scale = Literal["mini", "paper"]
+"""`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
+
+BASELINE = "baseline"
+"""In a recipe's `immigrants` and `start.network`: the network of the study's `baseline` run, which comes first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """How one network is trained alone: with a species, and with a back-off if its schedule goes with one."""
+
+    species: Species
+    backoff: BackOff = Never()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """What `esgd run` and `esgd compare` work on.
 
-    | field    | meaning                                                                             |
-    |----------|-------------------------------------------------------------------------------------|
-    | `name`   | how it is asked for                                                                 |
-    | `about`  | one plain sentence on the data, for the report                                      |
-    | `task`   | seed → task; a study whose data do not depend on the seed ignores it                |
-    | `recipe` | ESGD's                                                                              |
-    | `single` | the single baseline's species                                                       |
+    | field        | meaning                                                                                      |
+    |--------------|----------------------------------------------------------------------------------------------|
+    | `name`       | how it is asked for                                                                          |
+    | `about`      | one plain sentence on the data, for the report                                               |
+    | `task`       | seed → task; a study whose data do not depend on the seed ignores it                         |
+    | `recipe`     | ESGD's; in the paper's experiments, by the paper's literal rules                             |
+    | `single`     | the single baseline's species; of several, the fittest on the fitness set is the baseline    |
+    | `ours`       | better rules for the same population and the same SGD epochs, where we have some             |
+    | `population` | what the population baseline draws from, once; the recipe's own species unless given         |
+    | `baseline`   | a run that comes first: its network begins every arm and is ESGD's immigrant (Penn Treebank) |
+    | `published`  | the paper's own table for this task: arm → column → figure                                   |
+    | `thorough`   | compare with clones, with a soup of the population, and at equal work, too                   |
     """
 
     name: str
     about: str
     task: Callable[[int], Task]
     recipe: Recipe
-    single: Species = Fixed(policy=Policy(optimizer="adam", hyper={"lr": 1e-3}))
-
-
-def find_study(what: str) -> Study:
-    """A built-in by name, a TOML file, or `package.module:task`."""
-    if what in BUILT_IN:
-        return BUILT_IN[what]()
-    if what.endswith(".toml") or Path(what).is_file():
-        return _from_toml(Path(what))
-    if ":" in what:
-        return _from_python(what, Recipe())
-    raise RecipeError(
-        f"{what!r} is not a task. {did_you_mean(what, BUILT_IN)} A task is a built-in, a TOML file, or the name of "
-        f"one of your own: 'package.module:task'."
-    )
-
-
-def _from_toml(path: Path) -> Study:
-    table = _read_toml(path)
-    known = ("task", "recipe", "single", "about")
-    for key in table:
-        if key not in known:
-            raise RecipeError(f"{str(path)!r} has the unknown key {key!r}. {did_you_mean(key, known)}")
-    what = table.get("task")
-    if not isinstance(what, str) or what.endswith(".toml"):
-        raise RecipeError(
-            f"{str(path)!r} does not say what to train: task={what!r}. Add a line such as task = 'digits' or task = "
-            f"'package.module:task'."
-        )
-    base = find_study(what)
-    return Study(
-        name=path.stem,
-        about=str(table.get("about", base.about)),
-        task=base.task,
-        recipe=Recipe.from_dict(merged(base.recipe, _table(path, table, "recipe"))),
-        single=decode(_table(path, table, "single")) if "single" in table else base.single,
-    )
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecipeError(
-            f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
-
-
-def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = table.get(name, {})
-    if not isinstance(value, Mapping):
-        raise RecipeError(f"{name}={value!r} in {str(path)!r} is not a table. Write [{name}] and its keys below.")
-    return value
-
-
-def merged(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's tables with some of their keys changed; λ follows μ unless it was given.
-
-    A table without a `kind` changes the strategy that is there; a string names another one.
-    """
-    spelt = recipe.to_dict()
-    if recipe.offspring is None:
-        del spelt["offspring"]
-    return _merged(spelt, changes)
-
-
-def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(table)
-    for name, value in changes.items():
-        there = result.get(name)
-        if isinstance(there, Mapping) and isinstance(value, Mapping):
-            same = value.get("kind", there.get("kind")) == there.get("kind")
-            result[name] = _merged(there, value) if same else value
-        elif isinstance(there, Mapping) and isinstance(value, str):
-            result[name] = {"kind": value}
-        else:
-            result[name] = value
-    return result
-
-
-def _from_python(name: str, recipe: Recipe) -> Study:
-    here = str(Path.cwd())
-    if here not in sys.path:  # as `python -m` would: a task beside the user is importable
-        sys.path.insert(0, here)
-    try:
-        found = imported(name)
-    except RecipeError as error:
-        raise TaskError(str(error)) from error
-    except Exception as error:
-        raise TaskError(
-            f"importing {name!r} raised {type(error).__name__}: {error}. The module must be importable without errors; "
-            f"--debug shows where it happened."
-        ) from error
-    if isinstance(found, Study):
-        return found
-    if isinstance(found, Task) and not isinstance(found, type):
-        return Study(name=name, about=f"The task {name}.", task=lambda seed: found, recipe=recipe)
-    if not isinstance(found, FunctionType):
-        raise TaskError(
-            f"{name!r} is a {type(found).__name__}. Expected a task such as esgd.Supervised(…), a function from a "
-            f"seed to a task, or a Study."
-        )
-    return Study(name=name, about=f"The task {name}.", task=_checked(name, found), recipe=recipe)
-
-
-def _checked(name: str, make: Callable[[int], Any]) -> Callable[[int], Task]:
-    """The user's function from a seed to a task, with errors that name it."""
-
-    def task(seed: int) -> Task:
-        try:
-            made = make(seed)
-        except EsgdError:
-            raise
-        except Exception as error:
-            raise TaskError(
-                f"{name}(seed={seed}) raised {type(error).__name__}: {error}. It is called with the seed and must "
-                f"return a task; --debug shows where it happened."
-            ) from error
-        if not isinstance(made, Task):
-            raise TaskError(f"{name}(seed={seed}) returned {made!r}. It must return a task such as esgd.Supervised(…).")
-        return made
-
-    return task
+    single: Species | Single | tuple[Species | Single, ...] = Fixed(policy=Policy(optimizer="adam", hyper={"lr": 1e-3}))
+    ours: Recipe | None = None
+    population: Species | None = None
+    baseline: Recipe | None = None
+    published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    thorough: bool = False

@@ -60,6 +60,16 @@ def test_a_perturbed_start_is_one_network_and_its_noisy_copies() -> None:
     assert len(rows.unique(dim=0)) == 20
 
 
+def test_a_range_of_noise_is_drawn_for_each_individual() -> None:
+    """Penn Treebank: "the first population was initialized by mutation of baseline model", σ_0 in [0.01, 0.15]."""
+    rows = first_rows(Perturbed(sigma=(0.01, 0.15)), size=60)
+    strengths = (rows[1:] - rows[0]).std(dim=1)
+    assert float(strengths.min()) < 0.03
+    assert float(strengths.max()) > 0.12
+    assert float(strengths.mean()) == pytest.approx(0.08, rel=0.15)
+    assert torch.equal(first_rows(Perturbed(sigma=(0.05, 0.05))), first_rows(Perturbed(sigma=0.05)))
+
+
 def test_without_noise_everybody_is_the_same() -> None:
     assert len(first_rows(Perturbed(sigma=0)).unique(dim=0)) == 1
 
@@ -139,6 +149,9 @@ def test_a_module_of_another_network_is_refused_by_the_name_of_what_differs() ->
         ({"sigma": -1}, "sigma=-1 is below 0. It is the standard deviation.*Use 0.01, or 0 for copies"),
         ({"sigma": nan}, "sigma=nan is not a finite number"),
         ({"sigma": "x"}, "sigma='x' is not a number"),
+        ({"sigma": (0.2, 0.1)}, r"low=0.2 exceeds high=0.1. sigma=\(0.2, 0.1\): It is the standard deviation"),
+        ({"sigma": (-0.1, 0.1)}, "low=-0.1 is below 0"),
+        ({"sigma": (0.1, 0.2, 0.3)}, r"sigma=\(0.1, 0.2, 0.3\) is not a number.*a range"),
         ({"epochs": -2}, "epochs=-2 is below 0.*Use 0 for no warm-up"),
         ({"epochs": 1.5}, "epochs=1.5 is not an int"),
     ],

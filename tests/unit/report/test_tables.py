@@ -10,7 +10,18 @@ from statistics import fmean, stdev
 import pytest
 
 from esgd.ledger import passes
-from esgd.report import Table, as_csv, as_markdown, leaders, ledger_table, run_ledger, run_seconds, table_1
+from esgd.report import (
+    Table,
+    as_csv,
+    as_markdown,
+    differences_table,
+    leaders,
+    ledger_table,
+    published_table,
+    run_ledger,
+    run_seconds,
+    table_1,
+)
 
 
 def column(table, name):
@@ -147,3 +158,46 @@ def test_what_is_not_finite_is_named_in_every_table_and_stops_none(make_comparis
     assert rows["ESGD"][0] == "0.5000 (1 of 2 diverged)"
     assert all(row[-1] == "–" for row in ledger_table(comparison).rows)
     assert leaders([make_line(1, [None], best=nothing)]).rows[0][-1] == "diverged"
+
+
+def test_differences_are_paired_by_seed_and_have_an_interval(make_comparison):
+    comparison = make_comparison(
+        population=[(0.5, 0.5), (0.7, 0.7), (0.6, 0.6)], esgd=[(0.4, 0.6), (0.6, 0.8), (0.5, 0.6)]
+    )
+    comparison["arms"]["population"].reverse()
+    table = differences_table(comparison)
+    assert table.columns == ("difference", "fitness", "test loss")
+    ((name, fitness, test),) = table.rows
+    assert name == "ESGD − population baseline"
+    assert fitness == "-0.100 [-0.100, -0.100], 3 of 3"
+    assert test == "0.067 [-0.077, 0.210], 0 of 3"
+
+
+def test_one_seed_has_a_difference_but_no_interval(make_comparison):
+    ((_, fitness, _),) = differences_table(make_comparison(single=[(0.5, 0.5)], esgd=[(0.4, 0.4)])).rows
+    assert fitness == "-0.100, 1 of 1"
+
+
+def test_both_lines_of_esgd_are_measured_against_everybody(make_comparison):
+    comparison = make_comparison(single=[(0.5, 0.5)], esgd=[(0.4, 0.4)], ours=[(0.3, 0.3)])
+    assert [row[0] for row in differences_table(comparison).rows] == [
+        "ESGD − single baseline",
+        "ESGD − ESGD by our rules",
+        "ESGD by our rules − single baseline",
+        "ESGD by our rules − ESGD",
+    ]
+
+
+def test_what_diverged_has_no_difference_but_is_counted(make_comparison):
+    comparison = make_comparison(single=[(None, None), (0.5, 0.5)], esgd=[(0.4, 0.4), (0.4, 0.4)])
+    assert column(differences_table(comparison), "fitness") == {"ESGD − single baseline": "-0.100, 2 of 2"}
+
+
+def test_the_papers_own_figures_stand_in_a_table_of_their_own(make_comparison):
+    comparison = make_comparison(esgd=[(0.4, 0.4)])
+    assert published_table(comparison) is None
+    published = {"single": {"loss": 2.082}, "esgd": {"loss": 1.916, "loss_top": (1.916, 1.92)}}
+    table = published_table({**comparison, "published": published})
+    assert table.columns == ("arm", "loss", "loss_top")
+    assert table.rows == (("single baseline", "2.082", "–"), ("ESGD", "1.916", "[1.916, 1.92]"))
+    assert "at its own scale" in table.caption

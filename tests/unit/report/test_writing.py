@@ -8,7 +8,15 @@ import sys
 import pytest
 
 from esgd.errors import MissingExtraError, RunError
-from esgd.report import as_markdown, comparison_page, table_1, write_comparison, write_run
+from esgd.report import (
+    as_markdown,
+    comparison_page,
+    differences_table,
+    ledger_table,
+    table_1,
+    write_comparison,
+    write_run,
+)
 
 
 @pytest.fixture
@@ -32,7 +40,8 @@ def test_a_comparison_becomes_five_files(comparison, histories, tmp_path):
         "comparison.json",
     }
     assert path.read_text(encoding="utf-8") == comparison_page(comparison, histories)
-    assert (path.parent / "table-1.md").read_text(encoding="utf-8") == as_markdown(table_1(comparison))
+    tables = [make(comparison) for make in (table_1, differences_table, ledger_table)]
+    assert (path.parent / "table-1.md").read_text(encoding="utf-8") == "\n".join(map(as_markdown, tables))
     assert json.loads((path.parent / "comparison.json").read_text()) == comparison
     assert (path.parent / "figure-1.png").read_bytes().startswith(b"\x89PNG")
 

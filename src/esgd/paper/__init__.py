@@ -1,0 +1,1 @@
+"""The paper's four experiments, each in one file: network, data, recipe, metric."""

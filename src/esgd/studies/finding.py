@@ -1,0 +1,167 @@
+"""From what a user writes to a study."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any, get_args
+
+from esgd.errors import EsgdError, RecipeError, TaskError, did_you_mean
+from esgd.protocols import Task
+from esgd.recipe import Recipe
+from esgd.spelling import decode, imported
+from esgd.studies.digits import digits
+from esgd.studies.study import Scale, Study
+
+Make = Callable[[Scale, Path | None], Study]
+
+
+def _experiment(name: str) -> Make:
+    """An experiment of the paper. Its file is imported when it is asked for: it imports studies, in its turn."""
+    return lambda scale, data: import_module(f"esgd.paper.{name}").study(scale, data)
+
+
+EXPERIMENTS: Mapping[str, Make] = {name: _experiment(name) for name in ("bn50", "swb300", "cifar10", "ptb")}
+BUILT_IN: Mapping[str, Make] = {"digits": lambda scale, data: digits(), **EXPERIMENTS}
+
+
+def find_study(what: str, *, scale: str | None = None, data: Path | None = None) -> Study:
+    """A built-in by name, a TOML file, or `package.module:task`.
+
+    The paper's experiments have two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper".
+    """
+    name, _, suffix = what.partition("@")
+    if name in BUILT_IN:
+        return BUILT_IN[name](_checked_scale(name, scale or suffix or "mini"), data)
+    if scale is not None:
+        raise RecipeError(f"scale={scale!r}: only the paper's experiments have a scale: {', '.join(EXPERIMENTS)}.")
+    if what.endswith(".toml") or Path(what).is_file():
+        return _from_toml(Path(what))
+    if ":" in what:
+        return _from_python(what, Recipe())
+    raise RecipeError(
+        f"{what!r} is not a task. {did_you_mean(what, BUILT_IN)} A task is a built-in, a TOML file, or the name of "
+        f"one of your own: 'package.module:task'."
+    )
+
+
+def _from_toml(path: Path) -> Study:
+    table = _read_toml(path)
+    known = ("task", "recipe", "single", "about")
+    for key in table:
+        if key not in known:
+            raise RecipeError(f"{str(path)!r} has the unknown key {key!r}. {did_you_mean(key, known)}")
+    what = table.get("task")
+    if not isinstance(what, str) or what.endswith(".toml"):
+        raise RecipeError(
+            f"{str(path)!r} does not say what to train: task={what!r}. Add a line such as task = 'digits' or task = "
+            f"'package.module:task'."
+        )
+    base = find_study(what)
+    return replace(
+        base,
+        name=path.stem,
+        about=str(table.get("about", base.about)),
+        recipe=Recipe.from_dict(merged(base.recipe, _table(path, table, "recipe"))),
+        single=decode(_table(path, table, "single")) if "single" in table else base.single,
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(
+            f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
+
+
+def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = table.get(name, {})
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{name}={value!r} in {str(path)!r} is not a table. Write [{name}] and its keys below.")
+    return value
+
+
+def merged(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's tables with some of their keys changed; λ follows μ unless it was given.
+
+    A table without a `kind` changes the strategy that is there; a string names another one.
+    """
+    spelt = recipe.to_dict()
+    if recipe.offspring is None:
+        del spelt["offspring"]
+    return _merged(spelt, changes)
+
+
+def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(table)
+    for name, value in changes.items():
+        there = result.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            same = value.get("kind", there.get("kind")) == there.get("kind")
+            result[name] = _merged(there, value) if same else value
+        elif isinstance(there, Mapping) and isinstance(value, str):
+            result[name] = {"kind": value}
+        else:
+            result[name] = value
+    return result
+
+
+def _from_python(name: str, recipe: Recipe) -> Study:
+    here = str(Path.cwd())
+    if here not in sys.path:  # as `python -m` would: a task beside the user is importable
+        sys.path.insert(0, here)
+    try:
+        found = imported(name)
+    except RecipeError as error:
+        raise TaskError(str(error)) from error
+    except Exception as error:
+        raise TaskError(
+            f"importing {name!r} raised {type(error).__name__}: {error}. The module must be importable without errors; "
+            f"--debug shows where it happened."
+        ) from error
+    if isinstance(found, Study):
+        return found
+    if isinstance(found, Task) and not isinstance(found, type):
+        return Study(name=name, about=f"The task {name}.", task=lambda seed: found, recipe=recipe)
+    if not isinstance(found, FunctionType):
+        raise TaskError(
+            f"{name!r} is a {type(found).__name__}. Expected a task such as esgd.Supervised(…), a function from a "
+            f"seed to a task, or a Study."
+        )
+    return Study(name=name, about=f"The task {name}.", task=_checked(name, found), recipe=recipe)
+
+
+def _checked(name: str, make: Callable[[int], Any]) -> Callable[[int], Task]:
+    """The user's function from a seed to a task, with errors that name it."""
+
+    def task(seed: int) -> Task:
+        try:
+            made = make(seed)
+        except EsgdError:
+            raise
+        except Exception as error:
+            raise TaskError(
+                f"{name}(seed={seed}) raised {type(error).__name__}: {error}. It is called with the seed and must "
+                f"return a task; --debug shows where it happened."
+            ) from error
+        if not isinstance(made, Task):
+            raise TaskError(f"{name}(seed={seed}) returned {made!r}. It must return a task such as esgd.Supervised(…).")
+        return made
+
+    return task
+
+
+def _checked_scale(name: str, scale: str) -> Scale:
+    known = get_args(Scale) if name in EXPERIMENTS else ("mini",)
+    if scale not in known:
+        raise RecipeError(f"scale={scale!r} is not a scale of {name}. {did_you_mean(scale, known)}")
+    return "paper" if scale == "paper" else "mini"

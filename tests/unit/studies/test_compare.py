@@ -1,0 +1,131 @@
+"""The comparison: what is the same in every arm, what differs, and what is reported."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import esgd
+from esgd.ledger import passes
+from esgd.operators import Gaussian, Never, PerEpoch, Perturbed
+from esgd.recipe import FineTuning
+from esgd.report.arms import LABELS
+from esgd.run import RunFolder
+from esgd.species import Adam, Fixed, Once, Sgd
+from esgd.studies import Study, arms, compare
+from esgd.studies.arms import at_equal_work, clones, population_baseline, single_baselines
+from esgd.studies.compare import founded
+from esgd.studies.study import BASELINE
+from tests.small import classify, random_data
+
+RECIPE = esgd.Recipe(population=3, offspring=6, elites=2, generations=2, sgd_epochs=2, species=Sgd(lr=(0.05, 0.2)))
+SINGLES = tuple(Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": lr})) for lr in (1e-6, 0.1))
+
+
+def study(**changes: Any) -> Study:
+    task = classify(test=random_data(30, seed=2))
+    return Study(name="noise", about="Noise.", task=lambda seed: task, recipe=RECIPE, **changes)
+
+
+def test_a_plain_study_has_the_papers_four_arms_in_its_order(tmp_path: Path) -> None:
+    comparison, histories = compare(study(), seeds=[0, 3], out=tmp_path, engine="loop", progress=False)
+    assert list(comparison["arms"]) == list(histories) == ["single", "population", "no_evolution", "esgd"]
+    assert [entry["seed"] for entry in comparison["arms"]["esgd"]] == [0, 3]
+    assert len(comparison["soup"]) == 2
+    assert "population_soup" not in comparison
+
+
+def test_a_thorough_study_has_the_controls_that_a_reader_will_ask_for(tmp_path: Path) -> None:
+    ours = replace(RECIPE, generations=1, sgd_epochs=4)
+    asked = study(thorough=True, ours=ours, single=SINGLES)
+    comparison, _ = compare(asked, seeds=[0], out=tmp_path, engine="loop", progress=False)
+    assert set(comparison["arms"]) == set(LABELS)
+    assert len(comparison["population_soup"]) == 1
+    ledgers = {arm: entries[0]["ledger"] for arm, entries in comparison["arms"].items()}
+    same = {ledgers[arm]["sgd_backward"] for arm in ("population", "no_evolution", "clones", "esgd", "ours")}
+    assert len(same) == 1, "every individual has the same SGD epochs"
+    assert passes(ledgers["population_equal_work"]) >= passes(ledgers["ours"]) > passes(ledgers["population"])
+
+
+def test_the_single_baseline_is_the_fittest_of_its_grid(tmp_path: Path) -> None:
+    comparison, _ = compare(study(single=SINGLES), seeds=[0], out=tmp_path, engine="loop", progress=False)
+    (entry,) = comparison["arms"]["single"]
+    assert entry["chosen"]["of"] == 2
+    assert entry["fitness"] == min(entry["chosen"]["fitness"])
+    assert entry["chosen"]["fitness"][0] > entry["chosen"]["fitness"][1], "a rate of 1e-6 learns nothing"
+
+
+def test_all_arms_of_a_seed_begin_with_the_same_population() -> None:
+    recipes = [*arms(study()).values(), *single_baselines(study())]
+    assert {recipe.start for recipe in recipes} == {RECIPE.start}
+
+
+def test_baselines_train_as_long_as_esgd_with_its_fine_tuning() -> None:
+    tuned = replace(RECIPE, sgd_epochs=1, backoff=PerEpoch(), fine_tuning=FineTuning(lr=0.01, epochs=3))
+    population = population_baseline(replace(study(), recipe=tuned))
+    assert population.total_epochs == tuned.total_epochs == 5
+    assert population.fine_tuning is None
+    assert population.backoff == Never()
+
+
+def test_the_population_baseline_may_have_a_pool_of_its_own() -> None:
+    pool = Adam(lr=1e-3)
+    assert population_baseline(study(population=pool)).species == Once(species=pool)
+    assert population_baseline(study()).species == Once(species=RECIPE.species)
+
+
+def test_clones_have_one_parent_and_no_mutation() -> None:
+    cloned = clones(RECIPE)
+    assert (cloned.mates, cloned.mutation) == (1, Gaussian(sigma=0.0))
+    assert replace(cloned, mates=RECIPE.mates, mutation=RECIPE.mutation) == RECIPE
+
+
+def test_equal_work_never_means_less_than_the_baseline_had() -> None:
+    little = {"sgd_forward": 1, "sgd_backward": 1, "fitness_sgd": 0, "fitness_evolution": 0}
+    much = {**little, "fitness_evolution": 2}
+    assert at_equal_work(study(), little, much).generations == RECIPE.generations
+    assert at_equal_work(study(), much, little).generations == 4, "5 / 3 of 2, rounded up"
+
+
+def test_a_baseline_comes_first_and_everybody_begins_with_it(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, start=Perturbed(network=BASELINE, sigma=0.1), immigrants=(BASELINE,))
+    first = replace(RECIPE, population=1, offspring=0, elites=1, mates=1, evolution_steps=0, generations=1)
+    comparison, _ = compare(
+        replace(study(), recipe=recipe, baseline=first), seeds=[1], out=tmp_path, engine="loop", progress=False
+    )
+    network = tmp_path / "seed-1" / BASELINE / "model.safetensors"
+    weights = load_file(network)
+    for arm in comparison["arms"]:
+        manifest = RunFolder(tmp_path / "seed-1" / arm).manifest()
+        assert manifest is not None
+        assert manifest["recipe"]["start"]["network"] == str(network)
+    assert weights
+    assert RunFolder(tmp_path / "seed-1" / "esgd").manifest()["recipe"]["immigrants"] == [str(network)]  # type: ignore[index]
+
+
+def test_without_a_baseline_a_recipe_is_left_as_it_is() -> None:
+    assert founded(RECIPE, None) is RECIPE
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["esgd.studies.compare"]  # the package has a function of that name
+    whole, _ = compare(study(), seeds=[0], out=tmp_path / "whole", engine="loop", progress=False)
+    real, trained = module.fit, []
+
+    def fit(task: Any, recipe: Any, **rest: Any) -> Any:
+        trained.append(rest["run"].name)
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        return real(task, recipe, **rest)
+
+    monkeypatch.setattr(module, "fit", fit)
+    with pytest.raises(KeyboardInterrupt):
+        compare(study(), seeds=[0], out=tmp_path / "cut", engine="loop", progress=False)
+    resumed, _ = compare(study(), seeds=[0], out=tmp_path / "cut", engine="loop", progress=False)
+    for arm, (entry,) in whole["arms"].items():
+        assert resumed["arms"][arm][0]["fitness"] == entry["fitness"]
