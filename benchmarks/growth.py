@@ -2,10 +2,10 @@
 
     python -m benchmarks.growth [--only population] [--repeats 3] [--quick]
 
-From one base, each quantity is doubled three times, the others held. The runs of a quantity are open side by side, and
-a repeat takes one generation of each in turn; their first generation warms up. Early abort is off, so that every
-offspring is evaluated to the end: the worst case. The exponent is that of seconds ~ size^exponent between the
-smallest and the largest size; 1 is linear.
+From one base, each quantity is doubled three times, the others held. The runs of a quantity are open side by side, all
+with the same engine, a pool of loops, and a repeat takes one generation of each in turn; their first generation warms
+up. Early abort is off, so that every offspring is evaluated to the end: the worst case. The exponent is that of seconds
+~ size^exponent between the smallest and the largest size; 1 is linear.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from statistics import median
 from torch.nn import functional as F
 
 import esgd
-from benchmarks.engines import engine_named
+from benchmarks.engines import MAKERS
 from benchmarks.quiet import Quiet
 from benchmarks.results import arguments, save, spread
 from benchmarks.sides.whole import species
 from benchmarks.workloads import mlp, taught
-from esgd.beginning import prepare
 
 FACTORS, REPEATS, EPOCHS, BATCH, FITNESS = (1, 2, 4, 8), 3, 1, 128, 512
 BASE = {"population": 16, "offspring": 64, "width": 64, "samples": 1536}
@@ -57,8 +56,7 @@ def run(*, population: int, offspring: int, width: int, samples: int, generation
         species=species,
         early_abort=False,
     )
-    engine = engine_named("auto", prepare(task, recipe, 0), population)
-    return esgd.evolve(task, recipe, seed=0, engine=engine)
+    return esgd.evolve(task, recipe, seed=0, engine=MAKERS["pool of loops"]())
 
 
 def measured(quantity: str, repeats: int, base: dict[str, int], quiet: Quiet) -> tuple[list[int], list[list[float]]]:

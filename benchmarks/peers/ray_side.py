@@ -6,9 +6,9 @@ The same number of networks for the same epochs: a trial is a network in plain t
 a time as there are cores. An iteration is as many epochs as a generation of ours; after it a trial reports its fitness
 and is perturbed, paused or goes on as the scheduler decides, with the checkpoints that PBT exploits.
 
-Kind to it: Ray has been started, and has run an experiment, before the clock starts; actors are reused instead of
-started for every trial; the data lie in its object store. `seconds` is the whole experiment; `net` is from the
-beginning of the first epoch to the end of the last, without the start of actors and the bookkeeping after.
+Kind to it: Ray has been started before the clock starts; actors are reused instead of started for every trial; the data
+lie in its object store. `seconds` is the whole experiment; `net` is from the beginning of the first epoch to the end of
+the last, without the start of actors and the bookkeeping after.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter, time
@@ -106,24 +107,31 @@ class Clock(tune.Callback):
 
 
 class Pbt:
-    def __init__(self, workload: Workload, exits: ExitStack) -> None:
-        self.workload, self.exits, self.data = workload, exits, workload.data(FULL_FITNESS)
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.data = workload, workload.data(FULL_FITNESS)
 
     def open(self) -> None:
-        """A cluster of this machine alone, which nobody else can reach and which leaves nothing behind."""
+        """Every round starts its own Ray: even an idle one would take a tenth of the machine from the other side."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         os.environ |= QUIET | {"RAY_AUTH_TOKEN": token_hex(32)}
-        folder = self.exits.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
-        ray.init(
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            num_cpus=os.cpu_count(),
-            object_store_memory=STORE,
-            include_dashboard=False,
-            configure_logging=False,
-            log_to_driver=False,
-        )
-        self.exits.callback(ray.shutdown)
+
+    @contextmanager
+    def ray_of_its_own(self) -> Iterator[None]:
+        """A cluster of this machine alone, which nobody else can reach and which leaves nothing behind."""
+        with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+            ray.init(
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+                num_cpus=os.cpu_count(),
+                object_store_memory=STORE,
+                include_dashboard=False,
+                configure_logging=False,
+                log_to_driver=False,
+            )
+            try:
+                yield
+            finally:
+                ray.shutdown()
 
     def round(self) -> Answer:
         clock = Clock()
@@ -132,10 +140,9 @@ class Pbt:
             perturbation_interval=1,
             hyperparam_mutations={"lr": tune.loguniform(*RATES), "momentum": tune.uniform(*MOMENTA)},
         )
-        trainable = tune.with_parameters(Trial, workload=self.workload, data=self.data)
-        with tempfile.TemporaryDirectory() as folder:
+        with self.ray_of_its_own(), tempfile.TemporaryDirectory() as folder:
             tuner = tune.Tuner(
-                tune.with_resources(trainable, {"cpu": 1}),
+                tune.with_resources(tune.with_parameters(Trial, workload=self.workload, data=self.data), {"cpu": 1}),
                 param_space={"lr": tune.loguniform(*RATES), "momentum": tune.uniform(*MOMENTA)},
                 tune_config=tune.TuneConfig(
                     scheduler=scheduler,
@@ -162,5 +169,4 @@ class Pbt:
 
 
 if __name__ == "__main__":
-    with ExitStack() as exits:
-        serve(lambda: Pbt(asked_for(), exits))
+    serve(lambda: Pbt(asked_for()))

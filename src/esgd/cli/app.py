@@ -24,7 +24,7 @@ from esgd.cli.inventory import inventory
 from esgd.cli.overrides import overridden
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
-from esgd.errors import EsgdError, MissingExtraError, RunError
+from esgd.errors import DataError, EsgdError, MissingExtraError, RunError
 from esgd.fit import fit
 from esgd.recipe import Recipe
 from esgd.run import RunFolder
@@ -158,7 +158,14 @@ def explain(
 ) -> None:
     """The recipe in the paper's notation, and what it will cost here."""
     study = _study(what, sets, scale, data)
-    costs = cost(study.task(0), study.recipe, Gpus(gpus, tflops) if gpus else None)
+    try:
+        task, share = study.task(0), 1.0
+    except DataError:
+        if study.rehearsal is None:
+            raise
+        task, share = study.rehearsal.task(), study.rehearsal.share
+        print(f"Measured on {study.rehearsal.about}.", file=sys.stderr)
+    costs = cost(task, study.recipe, gpus=Gpus(gpus, tflops) if gpus else None, share=share)
     explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
     _print(as_json, {**explained, "cost": costs}, show_costs)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from esgd.beginning import prepare
 from esgd.engines.auto import suited_loop
 from esgd.engines.computing import torch_threads
+from esgd.engines.loop import Loop
 from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
@@ -45,14 +46,17 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def cost(task: Task, recipe: Recipe, gpus: Gpus | None = None) -> dict[str, Any]:
-    """Epochs, evaluations, memory and, from a short measurement, time: here, and on other devices."""
+def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float = 1.0) -> dict[str, Any]:
+    """Epochs, evaluations, memory and, from a short measurement, time: here, and on other devices.
+
+    `share` is how much of the real data the task has.
+    """
     rules = prepare(task, recipe, seed=0)
     mu, d = recipe.population, rules.genome.size
     evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
     checks = sum(_measurements(recipe.backoff, stage.sgd_epochs) for stage in recipe.stages()) * mu
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
-    epoch, evaluation = _measured(rules)
+    epoch, evaluation = (seconds / share for seconds in _measured(rules, suited_loop(d)))
     sgd_epochs = mu * recipe.total_epochs
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
     return {
@@ -123,18 +127,14 @@ def _measurements(backoff: BackOff, epochs: int) -> int:
     return walk.measured
 
 
-def _measured(rules: Rules) -> tuple[float, float]:
+def _measured(rules: Rules, engine: Loop) -> tuple[float, float]:
     """Seconds of one epoch of one individual, and of one fitness, from half a second of real steps each."""
-    engine = suited_loop(rules.genome.size)
     seat = Seat(rules, engine.computing)
     seat.put(*rules.genome.read(rules.genome.template))
     task, settings = rules.task, dict[str, Any]()
     optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
     with torch_threads(engine.threads):
-        seat.score()
-        begun = perf_counter()
-        seat.score()
-        evaluation = perf_counter() - begun
+        evaluation = _evaluation(seat)
         done, begun = 0, perf_counter()
         seat.module.train()
         for batch in task.batches(rules.seeds.at("probe"), settings):
@@ -146,3 +146,22 @@ def _measured(rules: Rules) -> tuple[float, float]:
                 break
         step = (perf_counter() - begun) / done
     return step * (task.steps(settings) or done), evaluation
+
+
+@torch.no_grad()
+def _evaluation(seat: Seat) -> float:
+    """Seconds of one fitness: of its statistics, and of as many of its parts as half a second has room for."""
+    task = seat.rules.task
+    begun = perf_counter()
+    seat.calibrate()
+    statistics, spent, seen, samples = perf_counter() - begun, 0.0, 0, 0
+    seat.module.eval()
+    for number, batch in task.parts():
+        if number == 0:
+            task.fitness(seat.module, seat.computing.to_device(batch))  # the first time always takes longer
+        if spent < PROBE_SECONDS:
+            begun = perf_counter()
+            task.fitness(seat.module, seat.computing.to_device(batch))
+            spent, seen = spent + perf_counter() - begun, seen + task.size(batch)
+        samples += task.size(batch)
+    return statistics + (spent * samples / seen if seen else 0.0)

@@ -39,8 +39,11 @@ WORTHWHILE = 0.85
 LONGER, CLOSE = 8, 1.3
 """Candidates this close, as a ratio, are looked at for so many times longer."""
 
+TOGETHER = 1.2
+"""Several threads wait for one another whenever anything else runs: their best stint flatters them by so much."""
+
 RECORDS = 1.0  # seconds, until `Vmap` has recorded a step
-POOL_STARTS = 3.0  # seconds, until workers have imported torch
+POOL_STARTS = 2.0  # seconds, until workers have imported torch
 POOL_EFFICIENCY = 0.85  # of each worker, where it has not been timed
 COMPILES = 15.0  # seconds
 ROOM = 32
@@ -70,7 +73,7 @@ class Probe:
     """Times engines on a run of so many steps of one individual, as long as it may."""
 
     def __init__(self, rules: Rules, steps: int, plain: Loop) -> None:
-        self.rules, self.steps, self.begun = rules, steps, perf_counter()
+        self.rules, self.steps, self.threads, self.begun = rules, steps, plain.threads, perf_counter()
         self.plain = Candidate(plain, 1, 0.0, seconds_per_step(plain, rules, 1, STEPS, lasting=0.0))
         self.candidates = [self.plain]
         self.lasting = min(LASTING, SHARE * self.seconds(self.plain) / TIMINGS)
@@ -94,7 +97,8 @@ class Probe:
                 step = seconds_per_step(engine, self.rules, together, STEPS, self.lasting)
             except Exception:  # noqa: BLE001  # no compiler, a layer that cannot be batched: then it is no candidate
                 return
-            self.candidates.append(Candidate(engine, together, start, step))
+            flattered = TOGETHER if engine.threads != self.threads else 1.0
+            self.candidates.append(Candidate(engine, together, start, step * flattered))
 
     def look_at_compiled(self) -> None:
         """The two fastest chunks, and the plain engine, compiled."""

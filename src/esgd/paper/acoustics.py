@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ from esgd.protocols import Draw, Species
 from esgd.schedules import Constant, Schedule
 from esgd.species import Adam, Inherited, Mixture, Sgd, Uniform
 from esgd.speech.scoring import Recogniser
-from esgd.studies.study import Single
+from esgd.studies.study import Rehearsal, Single
 from esgd.tasks import Supervised
 
 Range = tuple[float, float]
 CONSTANT = Constant()
 _FACTOR = "It multiplies the learning rate after an epoch that made the fitness worse. Use 0.5, as the paper does."
 PIECE = 2048  # inputs that go through a network at once when words are recognised
+HOUR = 360_000  # frames
+HELD_OUT_HOURS = 5  # of BN50's 50; paper silent on SWB300
+REHEARSED = 1000  # hours of data for every one that a rehearsal invents
 
 # The word error rate
 
@@ -228,3 +232,25 @@ def _folders(name: str, data: Path | None) -> Sequence[Path]:
 
 def _kaldi(folder: Path, kind: str) -> Path | None:
     return next((path for path in (folder / f"{kind}.scp", folder / f"{kind}.ark") if path.is_file()), None)
+
+
+def rehearsal(
+    make_model: Callable[[], nn.Module], loss: Callable[[Tensor, Tensor], Tensor], *, hours: int, inputs: Sequence[int]
+) -> Rehearsal:
+    """Silence instead of the corpus. `inputs` is the shape of one sample: (features,), or (frames, features)."""
+    *frames, _ = inputs
+
+    def silence(length: int) -> tuple[Tensor, Tensor]:
+        samples = length * HOUR // (prod(frames) * REHEARSED)
+        return torch.zeros(samples, *inputs), torch.zeros(samples, *frames, dtype=torch.long)
+
+    def task() -> Supervised:
+        train, fitness = silence(hours), silence(HELD_OUT_HOURS)
+        return Supervised(make_model, loss, train=train, fitness=fitness, batch_size=128, nonnegative=True)
+
+    return Rehearsal(
+        about=f"invented frames of the right shape, reckoned up to {hours} hours to train on and {HELD_OUT_HOURS} held "
+        f"out, because there are no real ones yet",
+        task=task,
+        share=1 / REHEARSED,
+    )

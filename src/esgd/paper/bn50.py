@@ -49,6 +49,7 @@ from esgd.paper.acoustics import (
     needed,
     nesterov,
     plain,
+    rehearsal,
 )
 from esgd.recipe import FineTuning, Recipe
 from esgd.schedules import CosineRun, Tail
@@ -58,7 +59,8 @@ from esgd.speech.features import spliced
 from esgd.studies.study import Scale, Study
 from esgd.tasks import Supervised
 
-FEATURES, CONTEXT, STATES = 40, 4, 5000  # 9 consecutive frames
+FEATURES, CONTEXT, STATES = 40, 4, 5000
+INPUTS = FEATURES * (2 * CONTEXT + 1)  # 9 consecutive frames
 MINI_FEATURES, MINI_CONTEXT = 13, 5
 TRAIN_EVERY, FITNESS_EVERY = 4, 3
 MINI_SGD, MINI_ADAM = (0.1, 1.5), (3e-4, 4e-3)
@@ -105,6 +107,7 @@ def _paper(data: Path | None) -> Study:
         recipe=recipe,
         single=halving(0.001),
         published=PUBLISHED,
+        rehearsal=rehearsal(paper_network, F.cross_entropy, hours=45, inputs=(INPUTS,)),
     )
 
 
@@ -218,7 +221,7 @@ def _tensors(labelled: Labelled, *, every: int = 1) -> tuple[Tensor, Tensor]:
 
 def paper_network() -> nn.Module:
     """360-1024-1024-1024-1024-1024-512-5000; 7,657,864 parameters."""
-    return network(FEATURES * (2 * CONTEXT + 1), (1024,) * 5 + (512,), STATES, rectified=3)
+    return network(INPUTS, (1024,) * 5 + (512,), STATES, rectified=3)
 
 
 def mini_network(states: int = 102) -> nn.Module:

@@ -52,6 +52,7 @@ from esgd.paper.acoustics import (
     needed,
     nesterov,
     plain,
+    rehearsal,
 )
 from esgd.recipe import FineTuning, Recipe
 from esgd.schedules import CosineRun, Tail
@@ -121,6 +122,7 @@ def _paper(data: Path | None) -> Study:
         recipe=recipe,
         single=halving(0.025),
         published=PUBLISHED,
+        rehearsal=rehearsal(paper_network, frame_cross_entropy, hours=300, inputs=(FRAMES, FEATURES)),
     )
 
 

@@ -21,6 +21,7 @@ from esgd.report.tables import (
     Table,
     differences_table,
     leaders,
+    leaders_tables,
     ledger_table,
     published_table,
     run_ledger,
@@ -54,13 +55,11 @@ class Section:
 
 def comparison_page(comparison: Comparison, histories: Histories, *, manifest: Mapping[str, Any] | None = None) -> str:
     """The report of a comparison."""
-    runs = histories.get(ESGD, {})
-    seed, first = next(iter(runs.items()), (None, []))
     sections = [
         Section(heading="Performance", tables=_performance(comparison)),
         Section(heading="Over the generations", pictures=_paper_figures(histories)),
-        *_conditions(runs, name_seeds=True),
-        Section(heading=f"Who led (seed {seed})", tables=[leaders(first)] if first else []),
+        *_conditions(histories.get(ESGD, {}), name_seeds=True),
+        Section(heading="Who led", tables=leaders_tables(comparison, histories)),
         Section(heading="What it cost", tables=[ledger_table(comparison)]),
         Section(heading="Recipe", tables=[recipe_table(comparison["recipe"])]),
         Section(heading="Our rules", tables=[recipe_table(comparison["ours"])] if comparison.get("ours") else []),

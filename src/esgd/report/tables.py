@@ -24,6 +24,7 @@ from esgd.report.arms import (
     WITHOUT_EVOLUTION,
     Comparison,
     Entry,
+    Histories,
     History,
     arms_of,
     champions,
@@ -159,10 +160,17 @@ def ledger_table(comparison: Comparison) -> Table:
     )
 
 
-def leaders(history: History) -> Table:
+def leaders_tables(comparison: Comparison, histories: Histories) -> list[Table]:
+    """Who led each line of ESGD, on the first seed."""
+    runs = ((label, histories.get(arm, {})) for arm, label in champions(comparison).items())
+    firsts = ((label, *min(seeds.items())) for label, seeds in runs if seeds)
+    return [leaders(history, title=f"The leader’s optimizer: {label}, seed {seed}") for label, seed, history in firsts]
+
+
+def leaders(history: History, *, title: str = "The leader’s optimizer") -> Table:
     """ "The optimizers selected by the best candidate in the population over generations" (supplement, table 5)."""
     return Table(
-        title="The leader's optimizer",
+        title=title,
         columns=("generation", "optimizer", "best fitness"),
         rows=tuple((generation_name(line), _policy(line["leader"]), number(line["best"])) for line in history),
         caption="The last accepted optimizer of the fittest individual; an update that was backed off does not count.",

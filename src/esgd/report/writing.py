@@ -12,7 +12,7 @@ from esgd.report.arms import Comparison, Histories, finite
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.page import comparison_page, run_page
 from esgd.report.records import line_fault
-from esgd.report.tables import as_markdown, differences_table, ledger_table, published_table, table_1
+from esgd.report.tables import as_markdown, differences_table, leaders_tables, ledger_table, published_table, table_1
 
 PAGE = "report.html"
 
@@ -27,7 +27,13 @@ def write_comparison(
     folder.mkdir(parents=True, exist_ok=True)
     words = json.dumps(_json(comparison), indent=2, ensure_ascii=False, allow_nan=False)
     (folder / "comparison.json").write_text(f"{words}\n", encoding="utf-8")
-    tables = (table_1(comparison), published_table(comparison), differences_table(comparison), ledger_table(comparison))
+    tables = (
+        table_1(comparison),
+        published_table(comparison),
+        differences_table(comparison),
+        ledger_table(comparison),
+        *leaders_tables(comparison, histories),
+    )
     words = "\n".join(as_markdown(table) for table in tables if table is not None and table.rows)
     (folder / "table-1.md").write_text(words, encoding="utf-8")
     write_png(figure_1(histories), folder / "figure-1.png")

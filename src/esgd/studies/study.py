@@ -28,6 +28,16 @@ class Single:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """Invented data of the right shape: what `explain` measures as long as users have not brought theirs."""
+
+    about: str
+    task: Callable[[], Task]
+    share: float
+    """How much of the real amount of data it has: what a pass over it takes is divided by this."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Study:
     """What `esgd run` and `esgd compare` work on.
 
@@ -43,6 +53,7 @@ class Study:
     | `baseline`   | a run that comes first: its network begins every arm and is ESGD's immigrant (Penn Treebank) |
     | `published`  | the paper's own table for this task: arm → column → figure                                   |
     | `thorough`   | compare with clones, with a soup of the population, and at equal work, too                   |
+    | `rehearsal`  | what can be measured without the data, if users have to bring them                           |
     """
 
     name: str
@@ -55,3 +66,4 @@ class Study:
     baseline: Recipe | None = None
     published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     thorough: bool = False
+    rehearsal: Rehearsal | None = None

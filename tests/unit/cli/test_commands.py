@@ -141,6 +141,32 @@ def test_explain_gives_the_resolved_recipe_under_its_names(home: Path) -> None:
     assert "μ = 16" in esgd("explain", "digits", cwd=home).stdout
 
 
+def test_explain_reckons_other_devices(home: Path) -> None:
+    costs = json.loads(esgd("explain", "digits", "--gpus", "4", "--tflops", "2", "--json", cwd=home).stdout)["cost"]
+    here, there = costs["matrix_tflops_here"], 4 * 2.0
+    assert costs["seconds_on_gpus"] == pytest.approx(costs["seconds"] * here / there)
+    assert "on 4 GPUs" in esgd("explain", "digits", "--gpus", "4", cwd=home).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "parameters", "hours"), [("bn50", 7_657_864, 45), ("swb300", 30_064_128, 300)])
+def test_explain_needs_no_corpus(home: Path, what: str, parameters: int, hours: int) -> None:
+    """A pass over the real data takes a thousand times as long as over what is invented here."""
+    told = esgd("explain", what, "--scale", "paper", "--data", "nowhere", "--json", cwd=home)
+    assert f"invented frames of the right shape, reckoned up to {hours} hours" in told.stderr
+    costs = json.loads(told.stdout)["cost"]
+    assert costs["parameters"] == parameters
+    assert costs["sgd_epochs"] == 100 * 20
+    assert costs["seconds_per_epoch"] > 60
+
+
+def test_data_that_nobody_knows_are_named(home: Path) -> None:
+    asked = esgd("data", "cifar100", cwd=home)
+    assert asked.returncode == 2
+    assert "cifar10" in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
 def test_list_names_what_is_built_in(home: Path) -> None:
     rooms = json.loads(esgd("list", "--json", cwd=home).stdout)
     assert "digits" in rooms["tasks"]

@@ -137,6 +137,15 @@ def test_the_miniature_drops_its_rate_where_the_paper_does() -> None:
     assert (mini.species.lr, mini.species.hyper) == (paper.species.lr, paper.species.hyper)
 
 
+def test_our_rules_have_the_population_and_the_epochs_of_the_papers() -> None:
+    made = study("mini")
+    assert made.ours is not None
+    assert made.ours.population == made.recipe.population
+    assert made.ours.total_epochs == made.recipe.total_epochs
+    assert made.ours.start == made.recipe.start
+    assert made.ours.backoff.certain
+
+
 def small(recipe: esgd.Recipe) -> esgd.Recipe:
     """The same rules for two individuals and one epoch."""
     return replace(recipe, population=2, offspring=2, elites=1, generations=1, sgd_epochs=1, start=RandomStart())

@@ -21,7 +21,7 @@ from esgd.protocols import Fared
 from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Moment
-from esgd.species import Fixed, Integers
+from esgd.species import Fixed
 from esgd.studies.study import BASELINE
 from esgd.tasks.language import LanguageModel, Streams
 from tests.real_data import real_data
@@ -359,4 +359,3 @@ def test_the_baselines_are_the_recipes() -> None:
     assert (mini.species.patience, mini.species.factor) == (0, 0.5)
     assert (paper.species.patience, paper.species.factor) == (20, pytest.approx(1 / 3))
     assert paper.species.policy.schedule == Constant()
-    assert Integers(20, 64) == pool(gamma=1.0).species[0].settings["batch_size"]
