@@ -21,7 +21,6 @@ from esgd.report.arms import (
     POPULATION,
     SOUP,
     TOP,
-    WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
@@ -142,7 +141,7 @@ def ledger_table(comparison: Comparison) -> Table:
     arms = {LABELS.get(arm, arm): entries for arm, entries in arms_of(comparison).items()}
     work = {label: fmean(passes(entry["ledger"]) for entry in entries) for label, entries in arms.items()}
     ours = work.get(LABELS[ESGD], 0.0)
-    soup = f" The {SOUP} costs what {LABELS[WITHOUT_EVOLUTION]} costs, and a fitness pass for every model it tries."
+    soup = f" A {SOUP} costs what the arm it is made of costs, and a fitness pass for every model it tries."
     return Table(
         title="Ledger",
         columns=("arm", *LEDGER.values(), "work beside ESGD", "seconds"),
@@ -216,9 +215,13 @@ def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> s
     """How table 1 is to be read."""
     explained = {
         LAST: f"The {LABELS[POPULATION]} is shown with its best checkpoint and with its last.",
-        SOUP: f"The {SOUP} averages elites of {LABELS[WITHOUT_EVOLUTION]} as long as the fitness does not rise.",
+        SOUP: f"A {SOUP} averages the best network and the last elites of the arm in the row above it, as long as the "
+        "fitness does not rise.",
         LABELS[CLONES]: "Clones are offspring of one parent without mutation: selection without averaging.",
-        LABELS[EQUAL_WORK]: "At equal work the population baseline trains on until its ledger has ESGD’s samples.",
+        LABELS[
+            EQUAL_WORK
+        ]: "At equal work the population baseline trains on, in whole generations, until its ledger has "
+        "at least the samples of each line of ESGD.",
         LABELS[OURS]: "Our rules have the same population and the same SGD epochs as the paper’s.",
     }
     said = (
