@@ -18,8 +18,11 @@ Entry = Mapping[str, Any]
 
 TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
+BASELINE = "baseline"
+"""The network of a study's first run; in a recipe's `immigrants` and `start.network` it stands for that network."""
 CLONES, EQUAL_WORK, OURS, OURS_WITHOUT_EVOLUTION = "clones", "population_equal_work", "ours", "ours_no_evolution"
 LABELS = {
+    BASELINE: "the network that all begin with",
     SINGLE: "single baseline",
     POPULATION: "population baseline",
     EQUAL_WORK: "population baseline, equal work",

@@ -9,17 +9,18 @@ from typing import Any
 
 from torch import nn
 
+from esgd.errors import RecipeError
 from esgd.fit import Result, fit
 from esgd.ledger import passes
 from esgd.operators import Perturbed
 from esgd.progress import announce
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
-from esgd.report.arms import EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
+from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
 from esgd.spelling import encode
 from esgd.studies.arms import arms, at_equal_work, single_baselines
 from esgd.studies.soup import greedy_soup
-from esgd.studies.study import BASELINE, Study
+from esgd.studies.study import Study
 
 Histories = dict[str, dict[int, list[dict[str, Any]]]]
 
@@ -32,6 +33,8 @@ def compare(
     A comparison that was interrupted goes on where it stopped.
     """
     seeds = list(seeds)
+    if not seeds:
+        raise RecipeError("there is no seed to compare with. Give at least one: seeds=[0].")
     trials = [Trial(study, seed, out / f"seed-{seed}", engine, progress=progress) for seed in seeds]
     for trial in trials:
         trial.run()
@@ -65,7 +68,10 @@ class Trial:
     def run(self) -> None:
         study, task = self.study, self.study.task(self.seed)
         first = self.folder / BASELINE
-        network = begin(study, task, seed=self.seed, folder=first, engine=self.engine, progress=self.progress)
+        begun = begin(study, task, seed=self.seed, folder=first, engine=self.engine, progress=self.progress)
+        network = begun.model if begun else None
+        if begun:
+            self._enter(BASELINE, begun)
         self._single(task, network)
         for arm, recipe in arms(study).items():
             result = self._fit(task, arm, LABELS[arm], founded(recipe, network))
@@ -137,13 +143,13 @@ class Trial:
 
 def begin(
     study: Study, task: Task, *, seed: int, folder: Path, engine: str | Engine, progress: bool = True
-) -> nn.Module | None:
-    """Train what comes first in a run folder of its own, if the study has a baseline; returns its network."""
+) -> Result | None:
+    """Train what comes first in a run folder of its own, if the study has a baseline."""
     if study.baseline is None:
         return None
     if progress:
         announce(f"seed {seed}, the network that everybody begins with")
-    return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False).model
+    return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False)
 
 
 def founded(recipe: Recipe, network: nn.Module | None) -> Recipe:

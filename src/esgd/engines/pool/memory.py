@@ -64,7 +64,8 @@ class Memory:
         """The tensor, moved here if it lay elsewhere: as with `Tensor.share_memory_`, its old memory is given back."""
         if tensor.numel() == 0 or self.address(tensor) is not None:
             return tensor
-        return tensor.set_(self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor))
+        here = self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        return tensor.set_(here.untyped_storage(), here.storage_offset(), here.shape, here.stride())
 
     def address(self, tensor: Tensor) -> Address | None:
         """Where the tensor lies, if it lies here."""
