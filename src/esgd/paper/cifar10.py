@@ -40,6 +40,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Schedule, Steps, Tail
 from esgd.species import Fixed, Inherited, Sgd, Uniform
 from esgd.studies.study import Scale, Study
+from esgd.tasks import error_rate
 from esgd.tasks.augment import Augmented
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # of the 50,000 training images, in bytes: red, green, blue
@@ -172,11 +173,6 @@ def _task(
 def _images(folder: Path) -> Images:
     """Read once in a process, for all seeds."""
     return cifar10(folder)
-
-
-def error_rate(output: Tensor, target: Tensor) -> Tensor:
-    """The share of wrong answers."""
-    return (output.argmax(dim=1) != target).double().mean()
 
 
 # Optimizers: "always turn on Nesterov momentum and set it to be 0.9"

@@ -104,7 +104,8 @@ def differences_table(comparison: Comparison) -> Table:
         columns=("difference", *("fitness" if metric is None else _heading(metric) for metric in judged)),
         rows=tuple(found),
         caption="Mean over seeds with its 95% interval (Student’s t), and on how many seeds ESGD is strictly lower. "
-        "Below 0 ESGD is ahead; an interval that contains 0 separates nothing.",
+        "Below 0 ESGD is ahead; an interval that contains 0 separates nothing. It is about other seeds, not about "
+        "other data.",
     )
 
 
