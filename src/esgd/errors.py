@@ -36,6 +36,10 @@ class DataError(EsgdError, OSError):
     """A file of a dataset is missing, truncated, corrupt, or not what it should be."""
 
 
+class MissingDataError(DataError):
+    """There are no data yet: nothing is wrong with them."""
+
+
 class EngineError(EsgdError, RuntimeError):
     """The machine, or what runs on it, cannot do the work: workers die, memory is full, a task cannot be sent."""
 

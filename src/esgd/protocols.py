@@ -92,6 +92,15 @@ class DealsTogether(Protocol):
         ...
 
 
+@runtime_checkable
+class Repeats(Protocol):
+    """A task whose steps may take every sample through the network more than once."""
+
+    def repeats(self, settings: Settings) -> int:
+        """How often, with these settings. The ledger counts it."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fared:
     """How one policy fared in one SGD step."""

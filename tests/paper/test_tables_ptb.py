@@ -8,8 +8,8 @@ import pytest
 
 from esgd.operators import Gaussian, PerGeneration, Perturbed, Roulette
 from esgd.paper.ptb import study
+from esgd.report.arms import BASELINE
 from esgd.species import Adam, Choice, Integers, Sgd, Uniform
-from esgd.studies.study import BASELINE
 from tests.small import ask
 
 STUDY = study("paper")

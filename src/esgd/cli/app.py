@@ -24,9 +24,10 @@ from esgd.cli.inventory import inventory
 from esgd.cli.overrides import overridden
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
-from esgd.errors import DataError, EsgdError, MissingExtraError, RunError
+from esgd.errors import EsgdError, MissingDataError, MissingExtraError, RunError
 from esgd.fit import fit
 from esgd.recipe import Recipe
+from esgd.report.arms import BASELINE
 from esgd.run import RunFolder
 from esgd.spelling import encode
 from esgd.studies import Study, begin, compare, find_study, founded
@@ -80,12 +81,8 @@ def run(
     """Train one population; an existing folder of the same run is continued."""
     study = _study(what, sets, scale, data)
     folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
-    origin = str(Path(what).resolve()) if Path(what).is_file() else what if scale is None else f"{what}@{scale}"
-    task = study.task(seed)
-    network = begin(study, task, seed=seed, folder=folder, engine=engine, progress=not quiet)
-    recipe = founded(study.recipe, network)
-    result = fit(task, recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin)
-    _print(as_json, _summary(folder, result), show_result)
+    origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
+    _train(study, study.recipe, seed, folder, origin, engine=engine, as_json=as_json, quiet=quiet)
 
 
 @app.command()
@@ -106,7 +103,25 @@ def resume(
         )
     study, seed = find_study(manifest["origin"], data=data), manifest["seed"]
     recipe = Recipe.from_dict(manifest["recipe"])
-    result = fit(study.task(seed), recipe, seed=seed, run=folder, progress=not quiet, origin=manifest["origin"])
+    _train(study, recipe, seed, folder, manifest["origin"], as_json=as_json, quiet=quiet)
+
+
+def _train(
+    study: Study,
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    origin: str,
+    *,
+    engine: str = "auto",
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Train a population, and beside its folder the network that it begins with, if the study has one."""
+    task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
+    begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=not quiet)
+    recipe = founded(recipe, begun.model if begun else None)
+    result = fit(task, recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin)
     _print(as_json, _summary(folder, result), show_result)
 
 
@@ -160,12 +175,14 @@ def explain(
     study = _study(what, sets, scale, data)
     try:
         task, share = study.task(0), 1.0
-    except DataError:
+    except MissingDataError:
         if study.rehearsal is None:
             raise
         task, share = study.rehearsal.task(), study.rehearsal.share
         print(f"Measured on {study.rehearsal.about}.", file=sys.stderr)
     costs = cost(task, study.recipe, gpus=Gpus(gpus, tflops) if gpus else None, share=share)
+    if study.baseline:
+        costs["seconds_before"] = cost(task, study.baseline, share=share)["seconds"]
     explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
     _print(as_json, {**explained, "cost": costs}, show_costs)
 

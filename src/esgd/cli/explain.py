@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -17,11 +19,12 @@ from esgd.engines.loop import Loop
 from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
-from esgd.protocols import BackOff, Rules, Task
+from esgd.protocols import BackOff, Draw, Rules, Settings, Task
 from esgd.recipe import Recipe
 from esgd.spelling import encode
 
-PROBE_SECONDS = 0.5
+PROBE_SECONDS = 0.3
+PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 
@@ -56,7 +59,10 @@ def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float =
     evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
     checks = sum(_measurements(recipe.backoff, stage.sgd_epochs) for stage in recipe.stages()) * mu
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
-    epoch, evaluation = (seconds / share for seconds in _measured(rules, suited_loop(d)))
+    stream = rules.seeds.at("probe")
+    draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
+    policies = [recipe.species(draw) for draw in draws]
+    epoch, evaluation = (seconds / share for seconds in _measured(rules, suited_loop(d), policies))
     sgd_epochs = mu * recipe.total_epochs
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
     return {
@@ -127,30 +133,35 @@ def _measurements(backoff: BackOff, epochs: int) -> int:
     return walk.measured
 
 
-def _measured(rules: Rules, engine: Loop) -> tuple[float, float]:
-    """Seconds of one epoch of one individual, and of one fitness, from half a second of real steps each."""
+def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:
+    """Seconds of one epoch of one individual, the mean over some policies, and of one fitness."""
     seat = Seat(rules, engine.computing)
     seat.put(*rules.genome.read(rules.genome.template))
-    task, settings = rules.task, dict[str, Any]()
-    optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
     with torch_threads(engine.threads):
         evaluation = _evaluation(seat)
-        done, begun = 0, perf_counter()
-        seat.module.train()
-        for batch in task.batches(rules.seeds.at("probe"), settings):
-            optimizer.zero_grad(set_to_none=True)
-            task.loss(seat.module, seat.computing.to_device(batch)).backward()
-            optimizer.step()
-            done += 1
-            if perf_counter() - begun > PROBE_SECONDS:
-                break
-        step = (perf_counter() - begun) / done
-    return step * (task.steps(settings) or done), evaluation
+        return fmean(_epoch(seat, policy.settings) for policy in policies), evaluation
+
+
+def _epoch(seat: Seat, settings: Settings) -> float:
+    """Seconds of one epoch, from some real steps that change nothing: the rate is 0."""
+    task, done = seat.rules.task, 0
+    task.prepare(seat.module, settings)
+    optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    begun = perf_counter()
+    seat.module.train()
+    for batch in task.batches(seat.rules.seeds.at("probe"), settings):
+        optimizer.zero_grad(set_to_none=True)
+        task.loss(seat.module, seat.computing.to_device(batch)).backward()
+        optimizer.step()
+        done += 1
+        if perf_counter() - begun > PROBE_SECONDS:
+            break
+    return (perf_counter() - begun) / done * (task.steps(settings) or done)
 
 
 @torch.no_grad()
 def _evaluation(seat: Seat) -> float:
-    """Seconds of one fitness: of its statistics, and of as many of its parts as half a second has room for."""
+    """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
     task = seat.rules.task
     begun = perf_counter()
     seat.calibrate()

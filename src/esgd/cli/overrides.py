@@ -14,7 +14,10 @@ from esgd.studies.finding import merged
 
 
 def overridden(study: Study, assignments: Sequence[str]) -> Study:
-    """The study with its recipe changed; names are dotted paths into the recipe's tables, values are TOML."""
+    """The study with its recipe changed; names are dotted paths into the recipe's tables, values are TOML.
+
+    Our own rules are left out then: they would no longer have the population and the epochs of the others.
+    """
     if not assignments:
         return study  # one made in Python may hold what TOML cannot say
     table = merged(study.recipe, {})
@@ -23,7 +26,7 @@ def overridden(study: Study, assignments: Sequence[str]) -> Study:
         if not equals:
             raise RecipeError(f"--set {assignment} has no value. Write NAME=VALUE, for example --set population=32.")
         _assign(table, name.strip().split("."), _value(text.strip()), assignment)
-    return replace(study, recipe=Recipe.from_dict(table))
+    return replace(study, recipe=Recipe.from_dict(table), ours=None)
 
 
 def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:

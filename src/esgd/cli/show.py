@@ -58,12 +58,18 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
         f"Memory for rows {_bytes(costs['memory_bytes'])}, on disk {_bytes(costs['checkpoint_bytes'])}.",
         f"About {_time(costs['seconds'])} on this machine: {costs['seconds_per_epoch']:.3g} s an epoch and "
         f"{costs['seconds_per_evaluation']:.3g} s a fitness, measured just now.",
+        *_before(costs),
         *_on_gpus(costs),
         sep="\n",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def _before(costs: dict[str, Any]) -> list[str]:
+    before = costs.get("seconds_before")
+    return [f"The network that all begin with takes another {_time(before)}."] if before else []
 
 
 def _on_gpus(costs: dict[str, Any]) -> list[str]:

@@ -116,7 +116,7 @@ def _store(remote: Remote, answer: HTTPResponse, part: Path, *, progress: bool) 
     """Write what the server sends: behind what is there if it goes on from there, else from the beginning."""
     have = _length(part) if answer.status == 206 else 0
     coming = answer.headers.get("Content-Length")
-    total = have + int(coming) if coming else remote.bytes
+    total = have + int(coming) if coming and coming.isdecimal() else remote.bytes
     if answer.headers.get_content_type() == "text/html":
         raise DataError(_web_page(remote))
     if remote.bytes is not None and total != remote.bytes:

@@ -45,7 +45,10 @@ def frames_npz(path: Path, *, dimension: int | None = None, states: int | None =
     """Read an npz file; `dimension` and `states`, where given, are what the network expects."""
     arrays = _arrays(path)
     features, labels, offsets = arrays["features"], arrays["states"], arrays["offsets"].astype(np.int64)
-    names = arrays["names"].astype(str).tolist()
+    try:
+        names = arrays["names"].astype(str).tolist()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: names are bytes that are no text: {error}. Write them as strings.") from error
     if len(labels) != len(features):
         raise DataError(
             f"{path} has {len(features):,} frames of features, but {len(labels):,} states. Give every frame one."
@@ -148,7 +151,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
                     f"with np.savez(path, features=…, states=…, offsets=…, names=…)."
                 )
             arrays = {name: archive[name] for name in ARRAYS}
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, TypeError) as error:
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, TypeError, MemoryError) as error:
         raise DataError(
             f"{path} is not an npz file of plain arrays: {error}. It begins with {beginning(path)!r}. Write it with "
             f"np.savez; arrays of Python objects would be pickled, and nothing is unpickled here."

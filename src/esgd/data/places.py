@@ -60,9 +60,11 @@ def again(name: str) -> str:
 
 def _roots(given: Path | None) -> list[Path]:
     """A folder that is named is the only one looked at; otherwise the environment's goes before the cache."""
+    named = os.environ.get(VARIABLE) if given is None else str(given)
+    if named and Path(named).expanduser().is_file():
+        raise DataError(f"{named} is a file. --data and ${VARIABLE} take the folder that the datasets are in.")
     if given is not None:
         return [Path(given).expanduser()]
-    named = os.environ.get(VARIABLE)
     cache = user_cache_path("esgd", appauthor=False) / "data"
     return [Path(named).expanduser(), cache] if named else [cache]
 

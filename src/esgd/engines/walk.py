@@ -19,7 +19,7 @@ from esgd.genome import Buffers, Row
 from esgd.ledger import Work
 from esgd.policies import Policy, optimizer_class
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Step
+from esgd.protocols import Batch, Repeats, Step
 from esgd.randomness import Seeds, global_randomness
 from esgd.schedules import Moment
 
@@ -66,6 +66,7 @@ class SingleWalk:
         self.optimizer = build_optimizer(seat.parameters, policy, start.baggage, fused=not seat.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = task.steps(policy.settings)
+        self._repeats = task.repeats(policy.settings) if isinstance(task, Repeats) else 1
 
     @property
     def fitness(self) -> Float[Tensor, " n"]:
@@ -97,7 +98,7 @@ class SingleWalk:
 
     def _update(self, batch: Batch, epoch: float) -> None:
         step, task = self.step, self.seat.rules.task
-        samples = task.size(batch)
+        samples = task.size(batch) * self._repeats
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self.policy.schedule(moment)

@@ -51,7 +51,7 @@ class Hands(Protocol):
         ...
 
     def within_reach(self, tensor: Tensor) -> Tensor:
-        """The tensor itself, or a copy, where every hand can read it."""
+        """The tensor, where every hand can read it; its memory may be moved there."""
         ...
 
     def do(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:

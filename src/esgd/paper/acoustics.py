@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from esgd.checks import check_field
 from esgd.data.frames import Frames, frames_kaldi, frames_npz
 from esgd.data.places import VARIABLE, data_folder
-from esgd.errors import DataError
+from esgd.errors import DataError, MissingDataError
 from esgd.operators import PerEpoch
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
@@ -216,7 +216,7 @@ def needed(name: str, split: str, data: Path | None, *, dimension: int, states: 
     """As `brought`, for a split that there must be."""
     frames = brought(name, split, data, dimension=dimension, states=states)
     if frames is None:
-        raise DataError(
+        raise MissingDataError(
             f"{name} has no {split} frames: there is neither {split}.npz nor {split}/feats.scp with {split}/pdf.scp. "
             f"Looked in {' and '.join(map(str, _folders(name, data)))}. The LDC sells the corpus, so nobody can "
             f"download it for you: bring {dimension} features and one of {states:,} states for every frame, as "

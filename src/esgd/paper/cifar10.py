@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from esgd.data.cifar10 import Images, cifar10
+from esgd.data.places import data_folder
 from esgd.operators import Gaussian, PerGeneration, Perturbed, RandomStart, Reestimated
 from esgd.policies import Policy
 from esgd.randomness import Seeds
@@ -39,6 +40,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Schedule, Steps, Tail
 from esgd.species import Fixed, Inherited, Sgd, Uniform
 from esgd.studies.study import Scale, Study
+from esgd.tasks import error_rate
 from esgd.tasks.augment import Augmented
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # of the 50,000 training images, in bytes: red, green, blue
@@ -94,7 +96,7 @@ def _paper(data: Path | None) -> Study:
 
 def _paper_task(data: Path | None, seed: int) -> Augmented:
     """The same data for every seed."""
-    images = _images(data)
+    images = _images(data_folder(data))
     train, test = (images.train, images.train_labels), (images.test, images.test_labels)
     return _task(resnet20, train, test, batch_size=128)
 
@@ -140,7 +142,7 @@ def _mini(data: Path | None) -> Study:
 
 
 def _mini_task(data: Path | None, seed: int) -> Augmented:
-    images = _images(data)
+    images = _images(data_folder(data))
     some = torch.randperm(len(images.train), generator=Seeds(seed, ("cifar10",))("subset"))[:MINI_TRAIN]
     train = (images.train[some], images.train_labels[some])
     test = (images.test[:MINI_TEST], images.test_labels[:MINI_TEST])
@@ -168,14 +170,9 @@ def _task(
 
 
 @lru_cache(maxsize=1)
-def _images(folder: Path | None) -> Images:
+def _images(folder: Path) -> Images:
     """Read once in a process, for all seeds."""
     return cifar10(folder)
-
-
-def error_rate(output: Tensor, target: Tensor) -> Tensor:
-    """The share of wrong answers."""
-    return (output.argmax(dim=1) != target).double().mean()
 
 
 # Optimizers: "always turn on Nesterov momentum and set it to be 0.9"

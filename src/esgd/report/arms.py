@@ -18,8 +18,11 @@ Entry = Mapping[str, Any]
 
 TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
+BASELINE = "baseline"
+"""The network of a study's first run; in a recipe's `immigrants` and `start.network` it stands for that network."""
 CLONES, EQUAL_WORK, OURS, OURS_WITHOUT_EVOLUTION = "clones", "population_equal_work", "ours", "ours_no_evolution"
 LABELS = {
+    BASELINE: "the network that all begin with",
     SINGLE: "single baseline",
     POPULATION: "population baseline",
     EQUAL_WORK: "population baseline, equal work",
@@ -29,7 +32,14 @@ LABELS = {
     OURS_WITHOUT_EVOLUTION: "ESGD by our rules, w/o evolution",
     OURS: "ESGD by our rules",
 }
-LAST, SOUP, POPULATION_SOUP = "population baseline, last", "greedy soup", "greedy soup of the population"
+LAST, SOUP = "population baseline, last", "greedy soup"
+SOUPS = {POPULATION: "population_soup", WITHOUT_EVOLUTION: "soup", OURS_WITHOUT_EVOLUTION: "ours_soup"}
+"""Arms that a soup is made of, and where a comparison keeps it."""
+SOUP_LABELS = {
+    "population_soup": f"{SOUP} of the population",
+    "soup": SOUP,
+    "ours_soup": f"{SOUP} by our rules",
+}
 
 
 @dataclass(frozen=True)
@@ -50,16 +60,15 @@ def standings(comparison: Comparison) -> dict[str, list[Entry]]:
     The population baseline has two rows where its last checkpoint is known: back-off gives ESGD its best checkpoint for
     free, so the baseline is shown with both.
     """
-    soups = {POPULATION: (POPULATION_SOUP, "population_soup"), WITHOUT_EVOLUTION: (SOUP, "soup")}
     rows: dict[str, list[Entry]] = {}
     for arm, entries in arms_of(comparison).items():
         rows[LABELS.get(arm, arm)] = list(entries)
         last: list[Entry] = [{"seed": entry["seed"], **entry["last"]} for entry in entries if entry.get("last")]
         if last:
             rows[LAST] = last
-        label, key = soups.get(arm, ("", ""))
-        if comparison.get(key):
-            rows[label] = list(comparison[key])
+        soup = SOUPS.get(arm, "")
+        if comparison.get(soup):
+            rows[SOUP_LABELS[soup]] = list(comparison[soup])
     return rows
 
 

@@ -11,8 +11,6 @@ from esgd.report.arms import (
     ESGD,
     LABELS,
     LAST,
-    OURS,
-    OURS_WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
@@ -106,8 +104,7 @@ def describe_run(history: History) -> str:
 
 
 def _verdict(comparison: Comparison, arm: str, metric: str | None, opening: str) -> str:
-    aside = (LAST,) if arm == OURS else (LAST, LABELS[OURS], LABELS[OURS_WITHOUT_EVOLUTION])
-    rows = {label: entries for label, entries in standings(comparison).items() if label not in aside}
+    rows = {label: entries for label, entries in standings(comparison).items() if label != LAST}
     ours = [entry for entry in rows.pop(LABELS[arm], []) if metric is None or metric in tested(entry)]
     values = [reached(entry, metric) for entry in ours]
     if not values:
@@ -127,20 +124,22 @@ def _place(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: s
         return ""
     first = min(means, key=lambda label: means[label])
     if own < means[first]:
-        return ", the lowest mean of all arms" if len(ours) > 1 else ", the lowest of all arms"
-    return f", behind {_the(first)} with {number(means[first])}"
+        return f", the lowest{' mean' if len(ours) > 1 else ''} of all arms"
+    return f", {'level with' if own == means[first] else 'behind'} {_the(first)} with {number(means[first])}"
 
 
 def _against(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: str | None) -> str:
     """Lower than A on 3 of 3 seeds and B on 2 of 3; higher than C on 2 of 3."""
-    lower, higher = [], []
+    lower, higher, level = [], [], []
     for label, entries in rows.items():
         found = lead(ours, entries, metric)
         if found is not None and found.behind > found.ahead:
             higher.append(f"{_the(label)} on {found.behind} of {found.seeds}")
-        elif found is not None:
+        elif found is not None and found.ahead:
             lower.append(f"{_the(label)} on {found.ahead} of {found.seeds}")
-    parts = [("lower than ", lower), ("higher than ", higher)]
+        elif found is not None:
+            level.append(f"{_the(label)} on {found.seeds} of {found.seeds}")
+    parts = [("lower than ", lower), ("higher than ", higher), ("level with ", level)]
     said = "; ".join(word + listing(clauses) for word, clauses in parts if clauses)
     return f"{said} seeds" if said else "there is nothing to compare it with"
 

@@ -21,7 +21,6 @@ from esgd.report.arms import (
     POPULATION,
     SOUP,
     TOP,
-    WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
@@ -45,6 +44,7 @@ LEDGER = {
     "fitness_evolution": "fitness, evolution",
     "fitness_saved": "early abort saved",
 }
+SHARES = ("error", "wer")  # test metrics that are shown in percent, as the paper does
 _FIRST = ("nesterov", "lr", "momentum")  # the order of the paper's table
 _UNSAID = {"betas": [0.9, 0.999]}  # ADAM's β are fixed in the paper, and its table leaves them out
 _NOT_HYPER = ("optimizer", "settings", "schedule", "annealing", "clip_norm")
@@ -72,7 +72,7 @@ def table_1(comparison: Comparison) -> Table:
             "arm",
             "fitness θ_1:μ",
             f"θ_1:μ ↔ θ_{most}:μ",
-            *(f"test {name}" for name in names),
+            *map(_heading, names),
             *(f"ESGD ahead, {'fitness' if metric is None else 'test loss'}" for metric in judged),
         ),
         rows=tuple(
@@ -80,7 +80,7 @@ def table_1(comparison: Comparison) -> Table:
                 label,
                 mean_and_deviation([reached(entry) for entry in entries]),
                 _range(entries),
-                *(mean_and_deviation([reached(e, name) for e in entries if name in tested(e)]) for name in names),
+                *(mean_and_deviation([_shown(e, name) for e in entries if name in tested(e)]) for name in names),
                 *(ABSENT if entries is ours else str(lead(ours, entries, metric) or ABSENT) for metric in judged),
             )
             for label, entries in rows.items()
@@ -101,10 +101,11 @@ def differences_table(comparison: Comparison) -> Table:
             found.append((f"{champion} − {label}", *cells))
     return Table(
         title="Paired differences",
-        columns=("difference", *("fitness" if metric is None else f"test {metric}" for metric in judged)),
+        columns=("difference", *("fitness" if metric is None else _heading(metric) for metric in judged)),
         rows=tuple(found),
         caption="Mean over seeds with its 95% interval (Student’s t), and on how many seeds ESGD is strictly lower. "
-        "Below 0 ESGD is ahead; an interval that contains 0 separates nothing.",
+        "Below 0 ESGD is ahead; an interval that contains 0 separates nothing. It is about other seeds, not about "
+        "other data.",
     )
 
 
@@ -133,8 +134,21 @@ def _published(value: Any) -> str:
 
 
 def _difference(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None) -> str:
-    found = lead(ours, theirs, metric)
-    return f"{interval(differences(ours, theirs, metric))}, {found}" if found else ABSENT
+    found, finite_ones = lead(ours, theirs, metric), differences(ours, theirs, metric)
+    if found is None:
+        return ABSENT
+    some = f" (mean of {len(finite_ones)})" if len(finite_ones) < found.seeds else ""
+    unit = 100.0 if metric in SHARES else 1.0
+    return f"{interval([unit * difference for difference in finite_ones])}{some}, {found}"
+
+
+def _heading(metric: str) -> str:
+    return f"test {metric}, %" if metric in SHARES else f"test {metric}"
+
+
+def _shown(entry: Entry, metric: str) -> float | None:
+    value = reached(entry, metric)
+    return 100.0 * value if value is not None and metric in SHARES else value
 
 
 def ledger_table(comparison: Comparison) -> Table:
@@ -142,7 +156,7 @@ def ledger_table(comparison: Comparison) -> Table:
     arms = {LABELS.get(arm, arm): entries for arm, entries in arms_of(comparison).items()}
     work = {label: fmean(passes(entry["ledger"]) for entry in entries) for label, entries in arms.items()}
     ours = work.get(LABELS[ESGD], 0.0)
-    soup = f" The {SOUP} costs what {LABELS[WITHOUT_EVOLUTION]} costs, and a fitness pass for every model it tries."
+    soup = f" A {SOUP} costs what the arm it is made of costs, and a fitness pass for every model it tries."
     return Table(
         title="Ledger",
         columns=("arm", *LEDGER.values(), "work beside ESGD", "seconds"),
@@ -216,9 +230,13 @@ def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> s
     """How table 1 is to be read."""
     explained = {
         LAST: f"The {LABELS[POPULATION]} is shown with its best checkpoint and with its last.",
-        SOUP: f"The {SOUP} averages elites of {LABELS[WITHOUT_EVOLUTION]} as long as the fitness does not rise.",
+        SOUP: f"A {SOUP} averages the best network and the last elites of the arm in the row above it, as long as the "
+        "fitness does not rise.",
         LABELS[CLONES]: "Clones are offspring of one parent without mutation: selection without averaging.",
-        LABELS[EQUAL_WORK]: "At equal work the population baseline trains on until its ledger has ESGD’s samples.",
+        LABELS[
+            EQUAL_WORK
+        ]: "At equal work the population baseline trains on, in whole generations, until its ledger has "
+        "at least the samples of each line of ESGD.",
         LABELS[OURS]: "Our rules have the same population and the same SGD epochs as the paper’s.",
     }
     said = (

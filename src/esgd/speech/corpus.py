@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from esgd.data.an4 import Speech, Utterance, an4
+from esgd.data.an4 import CEPSTRA, Speech, Utterance, an4
 from esgd.data.places import data_folder
 from esgd.errors import DataError
 from esgd.randomness import Seeds
@@ -136,6 +136,13 @@ def _check(utterance: Utterance, lexicon: Lexicon) -> None:
             f"utterance {utterance.name!r} has an empty transcript. Its frames cannot be given to any word; leave it "
             f"out, or correct the transcript."
         )
+    if utterance.features.ndim != 2 or utterance.features.shape[1] != CEPSTRA:
+        raise DataError(
+            f"utterance {utterance.name!r} has features of the shape {utterance.features.shape}, and (frames, "
+            f"{CEPSTRA}) was expected."
+        )
+    if not np.isfinite(utterance.features).all():
+        raise DataError(f"utterance {utterance.name!r} has features that are not finite. Leave it out.")
     try:
         needed = fewest_frames(utterance.words, lexicon)
     except DataError as error:

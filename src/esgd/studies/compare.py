@@ -7,15 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from esgd.errors import RecipeError
 from esgd.fit import Result, fit
+from esgd.ledger import passes
 from esgd.operators import Perturbed
 from esgd.progress import announce
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
-from esgd.report.arms import EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION
+from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
+from esgd.spelling import encode
 from esgd.studies.arms import arms, at_equal_work, single_baselines
 from esgd.studies.soup import greedy_soup
-from esgd.studies.study import BASELINE, Study
+from esgd.studies.study import Study
 
 Histories = dict[str, dict[int, list[dict[str, Any]]]]
 
@@ -28,6 +33,8 @@ def compare(
     A comparison that was interrupted goes on where it stopped.
     """
     seeds = list(seeds)
+    if not seeds:
+        raise RecipeError("there is no seed to compare with. Give at least one: seeds=[0].")
     trials = [Trial(study, seed, out / f"seed-{seed}", engine, progress=progress) for seed in seeds]
     for trial in trials:
         trial.run()
@@ -40,8 +47,7 @@ def compare(
         **({"published": study.published} if study.published else {}),
         "seeds": seeds,
         "arms": {arm: [trial.entries[arm] for trial in trials] for arm in names},
-        "soup": [trial.soups[WITHOUT_EVOLUTION] for trial in trials],
-        **({"population_soup": [trial.soups[POPULATION] for trial in trials]} if study.thorough else {}),
+        **{key: [trial.soups[arm] for trial in trials] for arm, key in SOUPS.items() if arm in trials[0].soups},
     }
     return comparison, {arm: {trial.seed: trial.histories[arm] for trial in trials} for arm in names}
 
@@ -61,7 +67,11 @@ class Trial:
 
     def run(self) -> None:
         study, task = self.study, self.study.task(self.seed)
-        network = begin(study, task, seed=self.seed, folder=self.folder, engine=self.engine, progress=self.progress)
+        first = self.folder / BASELINE
+        begun = begin(study, task, seed=self.seed, folder=first, engine=self.engine, progress=self.progress)
+        network = begun.model if begun else None
+        if begun:
+            self._enter(BASELINE, begun)
         self._single(task, network)
         for arm, recipe in arms(study).items():
             result = self._fit(task, arm, LABELS[arm], founded(recipe, network))
@@ -69,15 +79,15 @@ class Trial:
             if arm == POPULATION:
                 last = result.population.best
                 self.entries[arm]["last"] = {"fitness": last.fitness, "test": task.test(last.module())}
-            if arm == WITHOUT_EVOLUTION or (study.thorough and arm == POPULATION):
+            if arm in SOUPS and (study.thorough or arm == WITHOUT_EVOLUTION):
                 self._soup(arm, task, recipe, result)
         if study.thorough:
-            champion = OURS if study.ours else ESGD
-            ledgers = (self.entries[arm]["ledger"] for arm in (champion, POPULATION))
-            recipe = founded(at_equal_work(study, *ledgers), network)
+            ledgers = {arm: entry["ledger"] for arm, entry in self.entries.items()}
+            most = max((ledgers[arm] for arm in (ESGD, OURS) if arm in ledgers), key=passes)
+            recipe = founded(at_equal_work(study, most, ledgers[POPULATION]), network)
             self._enter(EQUAL_WORK, self._fit(task, EQUAL_WORK, LABELS[EQUAL_WORK], recipe))
 
-    def _single(self, task: Task, network: Path | None) -> None:
+    def _single(self, task: Task, network: nn.Module | None) -> None:
         """The fittest of the grid."""
         grid = single_baselines(self.study)
         results = [
@@ -113,16 +123,16 @@ class Trial:
         self.entries[arm] = {
             "seed": self.seed,
             "fitness": result.fitness,
-            "top": _top(history),
+            "top": _top(history, result.fitness),
             "test": result.test,
             "ledger": {name: sum(line["ledger"][name] for line in history) for name in history[-1]["ledger"]},
             "seconds": sum(sum(line["seconds"].values()) for line in history),
         }
 
     def _soup(self, arm: str, task: Task, recipe: Recipe, result: Result) -> None:
-        soup = greedy_soup(
-            task, result.population, elites=recipe.elite_count, buffers=recipe.buffers, engine=self.engine
-        )
+        best, last = result.state.archive, result.population
+        ingredients = last if last.best.fitness <= best.best.fitness else best.join(last)
+        soup = greedy_soup(task, ingredients, elites=recipe.elite_count, buffers=recipe.buffers, engine=self.engine)
         self.soups[arm] = {
             "seed": self.seed,
             "fitness": soup.fitness,
@@ -133,41 +143,33 @@ class Trial:
 
 def begin(
     study: Study, task: Task, *, seed: int, folder: Path, engine: str | Engine, progress: bool = True
-) -> Path | None:
-    """Train what comes first, if the study has a baseline; returns the file of its network."""
+) -> Result | None:
+    """Train what comes first in a run folder of its own, if the study has a baseline."""
     if study.baseline is None:
         return None
     if progress:
         announce(f"seed {seed}, the network that everybody begins with")
-    fit(
-        task,
-        study.baseline,
-        seed=seed,
-        run=folder / BASELINE,
-        engine=engine,
-        progress=progress,
-        report=False,
-    )
-    return folder / BASELINE / "model.safetensors"
+    return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False)
 
 
-def founded(recipe: Recipe, network: Path | None) -> Recipe:
-    """The recipe with the trained network in the places that ask for the baseline."""
+def founded(recipe: Recipe, network: nn.Module | None) -> Recipe:
+    """The recipe with the trained network in the places that ask for the baseline: by that name, or by the one that
+    the network has in a manifest, which says what it is and not where it lies."""
     if network is None:
         return recipe
-    immigrants = tuple(network if each == BASELINE else each for each in recipe.immigrants)
+    names = (BASELINE, encode(network))
+    immigrants = tuple(network if each in names else each for each in recipe.immigrants)
     start = recipe.start
-    if isinstance(start, Perturbed) and start.network == BASELINE:
+    if isinstance(start, Perturbed) and start.network in names:
         start = replace(start, network=network)
     return replace(recipe, start=start, immigrants=immigrants)
 
 
-def _top(history: Sequence[dict[str, Any]]) -> list[float] | None:
-    """The range of the top 15 in the generation that had the best individual; None for a population of one."""
-    known = [line for line in history if line["best"] is not None]
-    if not known or len(known[0]["fitness"]) == 1:
+def _top(history: Sequence[dict[str, Any]], fitness: float) -> list[float] | None:
+    """The range of the top 15 in the last generation that had the best individual; None for a population of one, and
+    where training has never been better than the start."""
+    line = next((line for line in reversed(history) if line["best"] == fitness), None)
+    if line is None or len(line["fitness"]) == 1:
         return None
-    lowest = min(line["best"] for line in known)
-    line = next(line for line in reversed(known) if line["best"] == lowest)
     ranked = sorted(f for f in line["fitness"] if f is not None)[:TOP]
     return [ranked[0], ranked[-1]]

@@ -17,7 +17,7 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.studies.study import Study
-from esgd.tasks import Supervised
+from esgd.tasks import Supervised, error_rate
 
 TRAIN, FITNESS = 700, 600  # the remaining 497 are the test split
 NOISE = 0.2
@@ -79,11 +79,6 @@ def network() -> nn.Module:
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
     return layers
-
-
-def error_rate(output: Tensor, target: Tensor) -> Tensor:
-    """The share of wrong answers."""
-    return (output.argmax(dim=1) != target).double().mean()
 
 
 def _images() -> tuple[Tensor, Tensor]:

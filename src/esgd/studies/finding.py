@@ -30,6 +30,9 @@ EXPERIMENTS: Mapping[str, Make] = {name: _experiment(name) for name in ("bn50", 
 BUILT_IN: Mapping[str, Make] = {"digits": lambda scale, data: digits(), **EXPERIMENTS}
 
 
+_NO_DATA = "--data {data}: {what} brings its own data. The folder is for the paper's experiments; leave it out."
+
+
 def find_study(what: str, *, scale: str | None = None, data: Path | None = None) -> Study:
     """A built-in by name, a TOML file, or `package.module:task`.
 
@@ -37,11 +40,19 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None)
     """
     name, _, suffix = what.partition("@")
     if name in BUILT_IN:
-        return BUILT_IN[name](_checked_scale(name, scale or suffix or "mini"), data)
+        if scale and suffix and scale != suffix:
+            raise RecipeError(f"{what!r} is asked for with scale={scale!r}. Say one of the two.")
+        if data is not None and name not in EXPERIMENTS:
+            raise RecipeError(_NO_DATA.format(data=data, what=name))
+        chosen = _checked_scale(name, scale or suffix or "mini")
+        made = BUILT_IN[name](chosen, data)
+        return replace(made, name=f"{name}@paper") if chosen == "paper" else made
     if scale is not None:
         raise RecipeError(f"scale={scale!r}: only the paper's experiments have a scale: {', '.join(EXPERIMENTS)}.")
     if what.endswith(".toml") or Path(what).is_file():
-        return _from_toml(Path(what))
+        return _from_toml(Path(what), data)
+    if data is not None:
+        raise RecipeError(_NO_DATA.format(data=data, what=what))
     if ":" in what:
         return _from_python(what, Recipe())
     raise RecipeError(
@@ -50,7 +61,7 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None)
     )
 
 
-def _from_toml(path: Path) -> Study:
+def _from_toml(path: Path, data: Path | None) -> Study:
     table = _read_toml(path)
     known = ("task", "recipe", "single", "about")
     for key in table:
@@ -62,12 +73,14 @@ def _from_toml(path: Path) -> Study:
             f"{str(path)!r} does not say what to train: task={what!r}. Add a line such as task = 'digits' or task = "
             f"'package.module:task'."
         )
-    base = find_study(what)
+    base = find_study(what, data=data)
+    changes = _table(path, table, "recipe")
     return replace(
         base,
         name=path.stem,
         about=str(table.get("about", base.about)),
-        recipe=Recipe.from_dict(merged(base.recipe, _table(path, table, "recipe"))),
+        recipe=Recipe.from_dict(merged(base.recipe, changes)),
+        ours=None if changes else base.ours,
         single=decode(_table(path, table, "single")) if "single" in table else base.single,
     )
 

@@ -15,9 +15,6 @@ from esgd.species import Fixed
 Scale = Literal["mini", "paper"]
 """`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
 
-BASELINE = "baseline"
-"""In a recipe's `immigrants` and `start.network`: the network of the study's `baseline` run, which comes first."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Single:

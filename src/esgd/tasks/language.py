@@ -167,6 +167,9 @@ class LanguageModel:
     def batches(self, seeds: Seeds, settings: Settings) -> Iterator[Window]:
         return self._windows(int(torch.randint(self.bptt, (), generator=seeds("offset"))), settings)
 
+    def repeats(self, settings: Settings) -> int:
+        return 1 if DROPOUT_MODELS[settings.get("dropout_model", "standard")].twin == "none" else 2
+
     def steps(self, settings: Settings) -> int:
         return max(1, round(self._length(settings) / self.bptt))
 

@@ -217,6 +217,11 @@ class Supervised:
         )
 
 
+def error_rate(output: Tensor, target: Tensor) -> Tensor:
+    """The share of wrong answers of a classifier: a metric."""
+    return (output.argmax(dim=1) != target).double().mean()
+
+
 def _part_size(split: Source) -> int:
     """About eight parts, of 64 to 1024 samples: fine enough to stop early, coarse enough to be fast."""
     return min(1024, max(64, ceil((split.samples or 0) / 8)))

@@ -160,6 +160,45 @@ def test_explain_needs_no_corpus(home: Path, what: str, parameters: int, hours: 
     assert costs["seconds_per_epoch"] > 60
 
 
+@pytest.mark.slow
+def test_a_run_that_begins_with_a_baseline_is_made_and_resumed(home: Path) -> None:
+    """Penn Treebank: one network first, in a folder of its own; a second call, or `resume`, finds both."""
+    words = [f"w{number}" for number in range(40)] + ["<unk>"]
+    (home / "ptb").mkdir()
+    for split, length in (("train", 3000), ("valid", 400), ("test", 400)):
+        text = " ".join(words[(i * i // 3 + i) % len(words)] for i in range(length))
+        (home / "ptb" / f"ptb.{split}.txt").write_text(f" {text} \n")
+    asked = ("run", "ptb", "--data", ".", "--run", "r", "--set", "generations=1", "--engine", "loop", "--json")
+    first = esgd(*asked, cwd=home)
+    assert first.returncode == 0, first.stderr
+    assert (home / "r-baseline" / "model.safetensors").is_file()
+    for again in (asked, ("resume", "r", "--data", ".", "--json")):
+        done = esgd(*again, cwd=home)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["fitness"] == json.loads(first.stdout)["fitness"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("digits", "--data", "."), "brings its own data"),
+        (("ptb@paper", "--scale", "mini"), "Say one of the two"),
+        (("bn50", "--data", "mine.py"), "is a file"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(home: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    asked = esgd("explain", *arguments, cwd=home)
+    assert asked.returncode == 2
+    assert sentence in asked.stderr
+
+
+def test_damaged_frames_are_not_taken_for_missing_ones(home: Path) -> None:
+    (home / "train.npz").write_text("garbage")
+    asked = esgd("explain", "bn50", "--scale", "paper", "--data", ".", cwd=home)
+    assert asked.returncode == 2
+    assert "not an npz file" in asked.stderr
+
+
 def test_data_that_nobody_knows_are_named(home: Path) -> None:
     asked = esgd("data", "cifar100", cwd=home)
     assert asked.returncode == 2

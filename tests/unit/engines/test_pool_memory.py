@@ -66,13 +66,15 @@ def test_tensors_never_overlap(sizes: list[int]) -> None:
 def test_a_tensor_of_any_dtype_is_reachable_and_keeps_its_shape(dtype: torch.dtype) -> None:
     memory, tensor = Memory(), torch.ones(3, 0, dtype=dtype)
     assert memory.within_reach(tensor) is tensor
-    tensor = torch.arange(12).reshape(3, 4).to(dtype)
-    shared = memory.within_reach(tensor)
-    assert torch.equal(shared, tensor)
-    assert shared.data_ptr() != tensor.data_ptr()
-    assert memory.within_reach(shared) is shared
+    whole = torch.arange(24).reshape(3, 8).to(dtype)
+    tensor, expected = whole[:, ::2], whole[:, ::2].clone()
     assert memory.address(tensor) is None
-    assert shared.data_ptr() % 64 == 0
+    assert memory.within_reach(tensor) is tensor
+    assert memory.address(tensor) is not None
+    assert torch.equal(tensor, expected)
+    assert tensor.data_ptr() % 64 == 0
+    assert memory.address(whole) is None
+    assert torch.equal(whole[:, ::2], expected)
 
 
 def test_memory_goes_when_the_last_tensor_that_lies_there_goes() -> None:

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 import esgd
 from esgd.errors import DataError
 from esgd.operators import RandomStart
-from esgd.paper.cifar10 import MEAN, STD, Subsampled, error_rate, resnet8, resnet20, study
+from esgd.paper.cifar10 import MEAN, STD, Subsampled, resnet8, resnet20, study
 from esgd.protocols import Draw
 from esgd.randomness import Seeds, global_randomness
 from esgd.studies.study import Scale
+from esgd.tasks import error_rate
 from esgd.tasks.augment import Augmented
 from tests.real_data import real_data
 

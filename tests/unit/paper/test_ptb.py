@@ -20,9 +20,9 @@ from esgd.policies import Policy
 from esgd.protocols import Fared
 from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe
+from esgd.report.arms import BASELINE
 from esgd.schedules import Constant, CosineRun, Moment
 from esgd.species import Fixed
-from esgd.studies.study import BASELINE
 from esgd.tasks.language import LanguageModel, Streams
 from tests.real_data import real_data
 from tests.small import ask

@@ -22,6 +22,7 @@ from esgd.report import (
     run_seconds,
     table_1,
 )
+from esgd.report.numerals import mean_and_deviation
 
 
 def column(table, name):
@@ -50,7 +51,9 @@ def test_table_1_shows_mean_and_deviation_of_the_data(comparison):
 
 def test_table_1_shows_every_test_metric_and_the_range_of_the_top(comparison):
     table = table_1(comparison)
-    assert {"test loss", "test error"} <= set(table.columns)
+    assert {"test loss", "test error, %"} <= set(table.columns)
+    errors = [entry["test"]["error"] for entry in comparison["arms"]["esgd"]]
+    assert column(table, "test error, %")["ESGD"] == mean_and_deviation([100 * error for error in errors])
     assert column(table, "θ_1:μ ↔ θ_4:μ")["single baseline"] == "–"  # a population of 4 has no 15th best
     assert column(table, "θ_1:μ ↔ θ_4:μ")["ESGD"].startswith("[")
 
@@ -190,7 +193,7 @@ def test_both_lines_of_esgd_are_measured_against_everybody(make_comparison):
 
 def test_what_diverged_has_no_difference_but_is_counted(make_comparison):
     comparison = make_comparison(single=[(None, None), (0.5, 0.5)], esgd=[(0.4, 0.4), (0.4, 0.4)])
-    assert column(differences_table(comparison), "fitness") == {"ESGD − single baseline": "-0.100, 2 of 2"}
+    assert column(differences_table(comparison), "fitness") == {"ESGD − single baseline": "-0.100 (mean of 1), 2 of 2"}
 
 
 def test_the_papers_own_figures_stand_in_a_table_of_their_own(make_comparison):

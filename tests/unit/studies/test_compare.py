@@ -14,13 +14,13 @@ import esgd
 from esgd.ledger import passes
 from esgd.operators import Gaussian, Never, PerEpoch, Perturbed
 from esgd.recipe import FineTuning
-from esgd.report.arms import LABELS
+from esgd.report.arms import BASELINE, LABELS
 from esgd.run import RunFolder
 from esgd.species import Adam, Fixed, Once, Sgd
+from esgd.spelling import digest
 from esgd.studies import Study, arms, compare
 from esgd.studies.arms import at_equal_work, clones, population_baseline, single_baselines
 from esgd.studies.compare import founded
-from esgd.studies.study import BASELINE
 from tests.small import classify, random_data
 
 RECIPE = esgd.Recipe(population=3, offspring=6, elites=2, generations=2, sgd_epochs=2, species=Sgd(lr=(0.05, 0.2)))
@@ -44,12 +44,15 @@ def test_a_thorough_study_has_the_controls_that_a_reader_will_ask_for(tmp_path: 
     ours = replace(RECIPE, generations=1, sgd_epochs=4)
     asked = study(thorough=True, ours=ours, single=SINGLES)
     comparison, _ = compare(asked, seeds=[0], out=tmp_path, engine="loop", progress=False)
-    assert set(comparison["arms"]) == set(LABELS)
+    assert set(comparison["arms"]) == set(LABELS) - {BASELINE}
     assert len(comparison["population_soup"]) == 1
     ledgers = {arm: entries[0]["ledger"] for arm, entries in comparison["arms"].items()}
     same = {ledgers[arm]["sgd_backward"] for arm in ("population", "no_evolution", "clones", "esgd", "ours")}
     assert len(same) == 1, "every individual has the same SGD epochs"
-    assert passes(ledgers["population_equal_work"]) >= passes(ledgers["ours"]) > passes(ledgers["population"])
+    work = {arm: passes(ledger) for arm, ledger in ledgers.items()}
+    assert work["population_equal_work"] >= max(work["ours"], work["esgd"]) > work["population"]
+    for soup, arm in (("soup", "no_evolution"), ("population_soup", "population"), ("ours_soup", "ours_no_evolution")):
+        assert comparison[soup][0]["fitness"] <= comparison["arms"][arm][0]["fitness"], "it begins with the best"
 
 
 def test_the_single_baseline_is_the_fittest_of_its_grid(tmp_path: Path) -> None:
@@ -98,14 +101,13 @@ def test_a_baseline_comes_first_and_everybody_begins_with_it(tmp_path: Path) -> 
     comparison, _ = compare(
         replace(study(), recipe=recipe, baseline=first), seeds=[1], out=tmp_path, engine="loop", progress=False
     )
-    network = tmp_path / "seed-1" / BASELINE / "model.safetensors"
-    weights = load_file(network)
-    for arm in comparison["arms"]:
+    assert set(comparison["arms"]) == {BASELINE, "single", "population", "no_evolution", "esgd"}
+    network = f"network in memory, sha256 {digest(load_file(tmp_path / 'seed-1' / BASELINE / 'model.safetensors'))}"
+    for arm in set(comparison["arms"]) - {BASELINE}:
         manifest = RunFolder(tmp_path / "seed-1" / arm).manifest()
         assert manifest is not None
-        assert manifest["recipe"]["start"]["network"] == str(network)
-    assert weights
-    assert RunFolder(tmp_path / "seed-1" / "esgd").manifest()["recipe"]["immigrants"] == [str(network)]  # type: ignore[index]
+        assert manifest["recipe"]["start"]["network"] == network
+    assert RunFolder(tmp_path / "seed-1" / "esgd").manifest()["recipe"]["immigrants"] == [network]  # type: ignore[index]
 
 
 def test_without_a_baseline_a_recipe_is_left_as_it_is() -> None:

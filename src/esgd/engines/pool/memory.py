@@ -61,10 +61,11 @@ class Memory:
         return torch.frombuffer(piece, dtype=dtype, count=prod(shape), offset=offset).view(shape)
 
     def within_reach(self, tensor: Tensor) -> Tensor:
-        """The tensor if it lies here already, else a copy that does."""
+        """The tensor, moved here if it lay elsewhere: as with `Tensor.share_memory_`, its old memory is given back."""
         if tensor.numel() == 0 or self.address(tensor) is not None:
             return tensor
-        return self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        here = self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        return tensor.set_(here.untyped_storage(), here.storage_offset(), here.shape, here.stride())
 
     def address(self, tensor: Tensor) -> Address | None:
         """Where the tensor lies, if it lies here."""
