@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from esgd.beginning import prepare
+from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.computing import torch_threads
 from esgd.engines.loop import Loop
@@ -49,8 +50,15 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float = 1.0) -> dict[str, Any]:
-    """Epochs, evaluations, memory and, from a short measurement, time: here, and on other devices.
+def cost(
+    task: Task,
+    recipe: Recipe,
+    *,
+    gpus: Gpus | None = None,
+    workers: Workers | None = None,
+    share: float = 1.0,
+) -> dict[str, Any]:
+    """Epochs, evaluations, memory and, from a short measurement, time: here, on other devices, and on a cluster.
 
     `share` is how much of the real data the task has.
     """
@@ -62,10 +70,15 @@ def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float =
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
     policies = [recipe.species(draw) for draw in draws]
-    epoch, evaluation = (seconds / share for seconds in _measured(rules, suited_loop(d), policies))
+
+    def measured(engine: Loop) -> tuple[float, float]:
+        epoch, evaluation = _measured(rules, engine, policies)
+        return epoch / share, evaluation / share
+
+    epoch, evaluation = measured(suited_loop(d))
     sgd_epochs = mu * recipe.total_epochs
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
-    return {
+    told = {
         "parameters": d,
         "sgd_epochs": sgd_epochs,
         "fitness_evaluations": mu + checks + evaluations,
@@ -74,8 +87,14 @@ def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float =
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
         "seconds": seconds,
-        **(_elsewhere(seconds, mu, gpus) if gpus else {}),
     }
+    if gpus:
+        told |= _elsewhere(seconds, mu, gpus)
+    if workers:
+        epoch, evaluation = measured(Loop(threads=1))
+        individual = recipe.sgd_epochs * epoch + _measurements(recipe.backoff, recipe.sgd_epochs) * evaluation
+        told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
+    return told
 
 
 def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
