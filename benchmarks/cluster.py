@@ -1,10 +1,11 @@
 """What does Ray cost beside a pool on one machine, what does its driver cost, and what does a lost node cost?
 
-    python -m benchmarks.cluster [--only W3,driver,recovery] [--repeats 5] [--quick]
+    python -m benchmarks.cluster [--only W3,driver,prediction,recovery] [--repeats 5] [--quick]
 
 - *W3*: the SGD step of a population by Ray(workers=2) and by Pool(workers=2), both warm, in turn.
 - *driver*: processor time of the driver in a whole generation of tiny networks, divided by μ: 1,000 individuals, 4,000
   births. Everything that is not done by workers is in it: breeding, letters, selection, the history.
+- *prediction*: a generation on 1, 2 and 3 workers, as `esgd explain --workers` predicts it, divided by what it took.
 - *recovery*: one worker on a cluster of this machine's own, whose node is killed in the middle of an individual while
   another node is free. What the SGD step takes longer than a quiet one, less the work that was lost with the node:
   noticing it, and starting another worker.
@@ -22,8 +23,9 @@ from benchmarks.quiet import Quiet
 from benchmarks.results import Row, arguments, save, spread
 from benchmarks.speed import ratios
 from benchmarks.workloads import WORKLOADS
+from esgd.engines.computing import cores
 
-REPEATS, PATIENT = 5, 300.0
+REPEATS, PATIENT, PREDICTED = 5, 300.0, (1, 2, 3)
 POOL_TARGET, DRIVER_TARGET, RECOVERY_TARGET = 0.9, 2.0, 15.0
 
 
@@ -69,13 +71,30 @@ def recovery(given: argparse.Namespace) -> None:
     keep("recovery", "one worker, its node killed, another node free", [row], given, busy, answers=answers)
 
 
+def prediction(given: argparse.Namespace) -> None:
+    answers, busy = asked([("benchmarks.sides.predicted", str(count)) for count in PREDICTED], given)
+    rows = [
+        spread(f"predicted by measured, {count} workers", [answer["ratio"] for answer in side])
+        for count, side in zip(PREDICTED, zip(*answers, strict=True), strict=True)
+    ]
+    moved = [answer["bytes_ratio"] for side in answers for answer in side]
+    rows.append(spread("bytes moved, predicted by counted", moved))
+    about = f"MLP 784-128-64-10, μ = 12, λ = 48; there are {cores()} cores, so more workers share them"
+    keep("prediction", about, rows, given, busy, answers=answers)
+
+
 def keep(
     part: str, about: str, rows: Sequence[Row], given: argparse.Namespace, busy: float | None, **details: object
 ) -> None:
     save(given.out, "cluster", part, rows, about=about, busy=busy, **details)
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"W3": against_pool, "driver": driver, "recovery": recovery}
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "W3": against_pool,
+    "driver": driver,
+    "prediction": prediction,
+    "recovery": recovery,
+}
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import fmean
 from time import perf_counter
@@ -20,7 +20,7 @@ from esgd.engines.loop import Loop
 from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
-from esgd.protocols import BackOff, Draw, Rules, Settings, Task
+from esgd.protocols import BackOff, Draw, Rules, Task
 from esgd.recipe import Recipe
 from esgd.spelling import encode
 
@@ -78,7 +78,7 @@ def cost(
     epoch, evaluation = measured(suited_loop(d))
     sgd_epochs = mu * recipe.total_epochs
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
-    told = {
+    told: dict[str, Any] = {
         "parameters": d,
         "sgd_epochs": sgd_epochs,
         "fitness_evaluations": mu + checks + evaluations,
@@ -158,14 +158,15 @@ def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[f
     seat.put(*rules.genome.read(rules.genome.template))
     with torch_threads(engine.threads):
         evaluation = _evaluation(seat)
-        return fmean(_epoch(seat, policy.settings) for policy in policies), evaluation
+        return fmean(_epoch(seat, policy) for policy in policies), evaluation
 
 
-def _epoch(seat: Seat, settings: Settings) -> float:
+def _epoch(seat: Seat, policy: Policy) -> float:
     """Seconds of one epoch, from some real steps that change nothing: the rate is 0."""
-    task, done = seat.rules.task, 0
+    task, settings, done = seat.rules.task, policy.settings, 0
     task.prepare(seat.module, settings)
-    optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    still = replace(policy, hyper={**policy.hyper, "lr": 0.0})
+    optimizer = build_optimizer(seat.parameters, still, fused=not seat.sparse)
     begun = perf_counter()
     seat.module.train()
     for batch in task.batches(seat.rules.seeds.at("probe"), settings):
