@@ -15,6 +15,11 @@ MAKERS: dict[str, Callable[[], Engine]] = {
     "pool of vmaps": lambda: engines.Pool(inner=engines.Vmap(threads=1)),
 }
 OURS = (*MAKERS, "auto")
+PAIRS: dict[str, Callable[[], Engine]] = {
+    "pool of two": lambda: engines.Pool(inner=engines.Loop(threads=1), workers=2),
+    "ray of two": lambda: engines.Ray(inner=engines.Loop(threads=1), workers=2),
+}
+"""Engines that are compared with one another and not with the rest."""
 LONG = 100_000
 """Epochs of the run that "auto" is to choose for: so long that what an engine costs once, a compiler's minute for
 example, does not count. It does not count in the ratios either, which leave out each side's first use; tables of whole
@@ -25,4 +30,4 @@ def engine_named(name: str, rules: Rules, population: int, epochs: int = LONG) -
     """The engine behind a name; "auto" is what `engine="auto"` chooses for such a run on this machine."""
     if name == "auto":
         return engines.choose("auto", rules, Load(population, epochs)).engine
-    return MAKERS[name]()
+    return {**MAKERS, **PAIRS}[name]()

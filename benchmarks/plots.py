@@ -30,12 +30,23 @@ SIDES = {
 
 def draw(results: Results, folder: Path) -> Iterator[Path]:
     """Write the figures that the results allow; yields their paths."""
-    figures = {"speed": speed, "growth": growth, "memory": memory, "generation": generation}
+    figures = {"speed": speed, "growth": growth, "memory": memory, "generation": generation, "scaling": scaling}
     for name, figure in figures.items():
         if results.get(name):
             with styled():
                 figure(results[name]).savefig(folder / f"{name}.png", dpi=DPI, metadata={"Software": None})
             yield folder / f"{name}.png"
+
+
+def scaling(studies: Results) -> Figure:
+    """Predicted seconds of a generation against the number of workers: a line for each of the paper's recipes."""
+    figure, (axes,) = sheet(7.0, 4.2)
+    for (name, found), colour in zip(studies.items(), (GREEN, BLUE, ORANGE, RED), strict=False):
+        axes.plot(found["workers"], found["seconds"], color=colour, label=f"{name}, μ = {found['population']}")
+        axes.plot(found["workers"], found["serial"], color=colour, linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="workers, one core each", ylabel="seconds of a generation, predicted")
+    axes.legend(title="dotted: driver and network alone")
+    return figure
 
 
 def sheet(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:

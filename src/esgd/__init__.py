@@ -2,7 +2,7 @@
 
 from esgd import operators, schedules, species
 from esgd.algorithm import evolve
-from esgd.engines import Loop, Pool, Vmap
+from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
 from esgd.fit import Result, fit
 from esgd.generation import Generation, State
@@ -21,6 +21,7 @@ __all__ = [
     "Policy",
     "Pool",
     "Population",
+    "Ray",
     "Recipe",
     "Result",
     "State",

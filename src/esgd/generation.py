@@ -145,6 +145,7 @@ class Generation:
             "births": [birth.record() for birth in population.births],
             "test": {name: finite(value) for name, value in self.test.items()},
             "ledger": work.samples,
+            "bytes_moved": work.bytes_moved,
             "seconds": {
                 "sgd": work.seconds_sgd,
                 "fitness": work.seconds_fitness,

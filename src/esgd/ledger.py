@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
 
+SAMPLES = ("sgd_forward", "sgd_backward", "fitness_sgd", "fitness_evolution", "fitness_saved")
+
 
 @dataclass(slots=True)
 class Work:
@@ -22,6 +24,8 @@ class Work:
     | `fitness_sgd`       | forward for the fitness in the SGD step, statistics included              |
     | `fitness_evolution` | forward for the fitness of offspring and of the initial population       |
     | `fitness_saved`     | nowhere, because an evaluation was aborted early                          |
+
+    `bytes_moved` are those of individuals that went to other machines and came back.
     """
 
     sgd_forward: int = 0
@@ -29,6 +33,7 @@ class Work:
     fitness_sgd: int = 0
     fitness_evolution: int = 0
     fitness_saved: int = 0
+    bytes_moved: int = 0
     seconds_sgd: float = 0.0
     seconds_fitness: float = 0.0
     seconds_evolution: float = 0.0
@@ -52,7 +57,7 @@ class Work:
     @property
     def samples(self) -> dict[str, int]:
         """The ledger of a history line."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("seconds")}
+        return {name: getattr(self, name) for name in SAMPLES}
 
     @contextmanager
     def clock(self, phase: str) -> Iterator[None]:

@@ -10,28 +10,48 @@ from typing import Any
 import pytest
 import torch
 
-from esgd import Loop, Pool, Vmap, engines
+from esgd import Loop, Pool, Ray, Vmap, engines
 from esgd.beginning import prepare, scored
 from esgd.operators import RandomStart
 from esgd.protocols import Scores
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, births, miniature, perceptron
 
-EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3)]
-ROUNDED = [Vmap(chunk=1), Vmap(chunk=2, threads=1), Vmap(chunk=8), Pool(inner=Vmap(chunk=3), workers=2)]
+CLUSTER = (pytest.mark.slow, pytest.mark.usefixtures("cluster"))
+EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3), Ray(workers=1), Ray(workers=3)]
+ROUNDED = [
+    Vmap(chunk=1),
+    Vmap(chunk=2, threads=1),
+    Vmap(chunk=8),
+    Pool(inner=Vmap(chunk=3), workers=2),
+    Ray(inner=Vmap(chunk=3), workers=2),
+]
+
+
+def each(engines: list[Any]) -> list[Any]:
+    return [pytest.param(one, id=str(one), marks=CLUSTER if isinstance(one, Ray) else ()) for one in engines]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A check opens its engine several times: they share a Ray."""
+    from esgd.engines.ray.cluster import Asked, joined
+
+    with joined(None, Asked(cpus=1, gpus=0), 3):
+        yield
 
 
 def test_no_engine_is_left_out() -> None:
     exported = {name for name in engines.__all__ if is_dataclass(getattr(engines, name))}
-    assert {type(each).__name__ for each in (*EXACT, *ROUNDED)} == exported
+    assert {type(one).__name__ for one in (*EXACT, *ROUNDED)} == exported
 
 
-@pytest.mark.parametrize("engine", EXACT, ids=str)
+@pytest.mark.parametrize("engine", each(EXACT))
 def test_engines_that_work_one_by_one_have_the_bits_of_loop(engine: Any) -> None:
     check_engine(engine)
 
 
-@pytest.mark.parametrize("engine", ROUNDED, ids=str)
+@pytest.mark.parametrize("engine", each(ROUNDED))
 def test_engines_that_work_in_batches_equal_loop_up_to_rounding(engine: Any) -> None:
     check_engine(engine, tolerance=1e-4)
 

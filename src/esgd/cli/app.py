@@ -22,6 +22,7 @@ from esgd import report
 from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
 from esgd.cli.overrides import overridden
+from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
 from esgd.errors import EsgdError, MissingDataError, MissingExtraError, RunError
@@ -169,6 +170,9 @@ def explain(
     data: Data = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="what it would cost on so many GPUs, too")] = None,
     tflops: Annotated[float, typer.Option(min=0.001, help="what one of them does in float32 matrix products")] = 15.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="what a generation takes on so many workers, too")] = None,
+    per_node: Annotated[int, typer.Option(min=1, help="of them on a node")] = 16,
+    gigabits: Annotated[float, typer.Option(min=0.001, help="a second, what the driver's network carries")] = 10.0,
     as_json: Json = False,
 ) -> None:
     """The recipe in the paper's notation, and what it will cost here."""
@@ -180,7 +184,13 @@ def explain(
             raise
         task, share = study.rehearsal.task(), study.rehearsal.share
         print(f"Measured on {study.rehearsal.about}.", file=sys.stderr)
-    costs = cost(task, study.recipe, gpus=Gpus(gpus, tflops) if gpus else None, share=share)
+    costs = cost(
+        task,
+        study.recipe,
+        gpus=Gpus(gpus, tflops) if gpus else None,
+        workers=Workers(workers, per_node=per_node, gigabits=gigabits) if workers else None,
+        share=share,
+    )
     if study.baseline:
         costs["seconds_before"] = cost(task, study.baseline, share=share)["seconds"]
     explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import fmean
 from time import perf_counter
@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from esgd.beginning import prepare
+from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.computing import torch_threads
 from esgd.engines.loop import Loop
 from esgd.engines.seat import Seat
 from esgd.engines.walk import build_optimizer
 from esgd.policies import Policy
-from esgd.protocols import BackOff, Draw, Rules, Settings, Task
+from esgd.protocols import BackOff, Draw, Rules, Task
 from esgd.recipe import Recipe
 from esgd.spelling import encode
 
@@ -49,8 +50,15 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float = 1.0) -> dict[str, Any]:
-    """Epochs, evaluations, memory and, from a short measurement, time: here, and on other devices.
+def cost(
+    task: Task,
+    recipe: Recipe,
+    *,
+    gpus: Gpus | None = None,
+    workers: Workers | None = None,
+    share: float = 1.0,
+) -> dict[str, Any]:
+    """Epochs, evaluations, memory and, from a short measurement, time: here, on other devices, and on a cluster.
 
     `share` is how much of the real data the task has.
     """
@@ -62,10 +70,15 @@ def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float =
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
     policies = [recipe.species(draw) for draw in draws]
-    epoch, evaluation = (seconds / share for seconds in _measured(rules, suited_loop(d), policies))
+
+    def measured(engine: Loop) -> tuple[float, float]:
+        epoch, evaluation = _measured(rules, engine, policies)
+        return epoch / share, evaluation / share
+
+    epoch, evaluation = measured(suited_loop(d))
     sgd_epochs = mu * recipe.total_epochs
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
-    return {
+    told: dict[str, Any] = {
         "parameters": d,
         "sgd_epochs": sgd_epochs,
         "fitness_evaluations": mu + checks + evaluations,
@@ -74,8 +87,14 @@ def cost(task: Task, recipe: Recipe, *, gpus: Gpus | None = None, share: float =
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
         "seconds": seconds,
-        **(_elsewhere(seconds, mu, gpus) if gpus else {}),
     }
+    if gpus:
+        told |= _elsewhere(seconds, mu, gpus)
+    if workers:
+        epoch, evaluation = measured(Loop(threads=1))
+        individual = recipe.sgd_epochs * epoch + _measurements(recipe.backoff, recipe.sgd_epochs) * evaluation
+        told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
+    return told
 
 
 def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
@@ -139,14 +158,15 @@ def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[f
     seat.put(*rules.genome.read(rules.genome.template))
     with torch_threads(engine.threads):
         evaluation = _evaluation(seat)
-        return fmean(_epoch(seat, policy.settings) for policy in policies), evaluation
+        return fmean(_epoch(seat, policy) for policy in policies), evaluation
 
 
-def _epoch(seat: Seat, settings: Settings) -> float:
+def _epoch(seat: Seat, policy: Policy) -> float:
     """Seconds of one epoch, from some real steps that change nothing: the rate is 0."""
-    task, done = seat.rules.task, 0
+    task, settings, done = seat.rules.task, policy.settings, 0
     task.prepare(seat.module, settings)
-    optimizer = build_optimizer(seat.parameters, Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    still = replace(policy, hyper={**policy.hyper, "lr": 0.0})
+    optimizer = build_optimizer(seat.parameters, still, fused=not seat.sparse)
     begun = perf_counter()
     seat.module.train()
     for batch in task.batches(seat.rules.seeds.at("probe"), settings):

@@ -14,6 +14,7 @@ from esgd.policies import Policy
 from esgd.report import Table, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
+PARTS = {"sgd": "SGD", "breeding": "breeding", "driver": "of the driver", "network": "on the network"}
 
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
@@ -60,6 +61,7 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
         f"{costs['seconds_per_evaluation']:.3g} s a fitness, measured just now.",
         *_before(costs),
         *_on_gpus(costs),
+        *_on_cluster(costs.get("cluster")),
         sep="\n",
         highlight=False,
         markup=False,
@@ -79,6 +81,17 @@ def _on_gpus(costs: dict[str, Any]) -> list[str]:
         f"At best {_time(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each, "
         "by the ratio of matrix rates",
         f"(here {costs['matrix_tflops_here']:.2g} TFLOP/s); small networks come nowhere near.",
+    ]
+
+
+def _on_cluster(costs: dict[str, Any] | None) -> list[str]:
+    if costs is None:
+        return []
+    shares = ", ".join(f"{_time(costs[part])} {words}" for part, words in PARTS.items())
+    return [
+        f"A generation takes about {_time(costs['seconds'])} on {costs['workers']} workers, one core each: {shares}.",
+        f"It moves {_bytes(costs['bytes_moved'])}; {costs['per_node']} workers on a node need "
+        f"{_bytes(costs['memory_per_node'])} there, beside data and activations.",
     ]
 
 
@@ -119,6 +132,8 @@ def _bytes(number: float) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.2g} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

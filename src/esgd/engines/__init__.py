@@ -3,6 +3,7 @@
 from esgd.engines.choose import choose
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
+from esgd.engines.ray import Ray
 from esgd.engines.vmap import Vmap
 
-__all__ = ["Loop", "Pool", "Vmap", "choose"]
+__all__ = ["Loop", "Pool", "Ray", "Vmap", "choose"]

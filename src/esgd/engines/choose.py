@@ -9,11 +9,17 @@ from esgd.engines.auto import Choice, default_device, fastest, suited_loop
 from esgd.engines.computing import Computing
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
+from esgd.engines.ray import Ray
 from esgd.engines.vmap import Vmap
 from esgd.errors import RecipeError, did_you_mean
 from esgd.protocols import Engine, Load, Rules
 
-KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "vmap": Vmap}
+KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "ray": Ray, "vmap": Vmap}
+COMPOSED = {
+    "pool": ("workers",),
+    "ray": ("workers", "cpus_per_worker", "gpus_per_worker", "address", "patience", "slow"),
+}
+"""Engines with an inner one, and which settings are their own."""
 
 
 def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choice:
@@ -61,16 +67,16 @@ def _settings(engine: str, text: str) -> dict[str, Any]:
 
 
 def _built(engine: str, name: str, settings: dict[str, Any]) -> Engine:
-    """An engine by name; what a pool does not know itself goes to its inner engine."""
-    if name != "pool":
+    """An engine by name; what a pool or Ray does not know itself goes to its inner engine."""
+    if name not in COMPOSED:
         return _made(engine, KINDS[name], settings)  # type: ignore[no-any-return]
-    own = {key: settings.pop(key) for key in ("workers",) if key in settings}
+    own = {key: settings.pop(key) for key in COMPOSED[name] if key in settings}
     inner = settings.pop("inner", "loop")
     if inner not in ("loop", "vmap"):
         hint = did_you_mean(str(inner), ("loop", "vmap"))
         raise RecipeError(f"engine={engine!r}: inner={inner!r} is not known. {hint}")
-    made = _made(engine, KINDS[inner], settings, also=("inner", "workers"))
-    return _made(engine, Pool, {"inner": made, **own})  # type: ignore[no-any-return]
+    made = _made(engine, KINDS[inner], settings, also=("inner", *COMPOSED[name]))
+    return _made(engine, KINDS[name], {"inner": made, **own})  # type: ignore[no-any-return]
 
 
 def _made(engine: str, kind: type[Any], settings: dict[str, Any], also: tuple[str, ...] = ()) -> Any:

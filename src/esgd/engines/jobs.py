@@ -53,12 +53,30 @@ class Bench(Protocol):
         ...
 
 
+class Source(Protocol):
+    """Where individuals can be had by their numbers."""
+
+    def some(self, numbers: Sequence[int]) -> Space:
+        """Copies of these, in this order."""
+        ...
+
+
+class Sink(Protocol):
+    """Where individuals can be put."""
+
+    def put(self, places: Sequence[int], rows: Float[Tensor, "m d"], buffers: Buffers) -> None: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """Individuals as memory: rows and stacked buffers of a whole population, to read from or to write into."""
 
     rows: Float[Tensor, "n d"]
     buffers: Buffers
+
+    def some(self, numbers: Sequence[int]) -> Space:
+        chosen = list(numbers)
+        return Space(self.rows[chosen], {name: stacked[chosen] for name, stacked in self.buffers.items()})
 
     def put(self, places: Sequence[int], rows: Float[Tensor, "m d"], buffers: Buffers) -> None:
         for i, place in enumerate(places):
@@ -72,25 +90,26 @@ class Train:
     """Train individuals `numbers`, all of them at once if the bench can, and put them into the same places."""
 
     numbers: tuple[int, ...]
-    start: Space
+    start: Source
     fitness: tuple[float, ...]
     baggage: tuple[OptimizerState | None, ...]
     policies: tuple[Policy, ...]
     step: Step
-    into: Space
+    into: Sink
 
     def run(self, bench: Bench) -> Account:
         bench.forget_order()
+        given = self.start.some(self.numbers)
         starts = [
             Start(
-                row=self.start.rows[j],
-                buffers={name: stacked[j] for name, stacked in self.start.buffers.items()},
-                fitness=fitness,
-                baggage=baggage,
-                policy=policy,
+                row=given.rows[i],
+                buffers={name: stacked[i] for name, stacked in given.buffers.items()},
+                fitness=self.fitness[i],
+                baggage=self.baggage[i],
+                policy=self.policies[i],
                 seeds=bench.rules.seeds.at("sgd", self.step.k, j),
             )
-            for j, fitness, baggage, policy in zip(self.numbers, self.fitness, self.baggage, self.policies, strict=True)
+            for i, j in enumerate(self.numbers)
         ]
         stint = bench.train(starts, self.step)
         self.into.put(self.numbers, stint.rows, stint.buffers)
@@ -115,7 +134,7 @@ class Evaluate:
 
     first: int
     births: tuple[Birth, ...]
-    parents: Space
+    parents: Source
     best: tuple[float, ...]
     elites: int | None
 
@@ -149,10 +168,10 @@ class Build:
 
     births: tuple[Birth, ...]
     places: tuple[int, ...]
-    parents: Space
+    parents: Source
     fitness: tuple[float | None, ...]
     begun: tuple[Begun, ...]
-    into: Space
+    into: Sink
 
     def run(self, bench: Bench) -> Scored:
         found, work = list[Score](), Work()
@@ -187,13 +206,13 @@ class Build:
         return f"building the survivors {self.births[0].id} to {self.births[-1].id}"
 
 
-def conceive(rules: Rules, parents: Space, birth: Birth) -> Born:
+def conceive(rules: Rules, parents: Source, birth: Birth) -> Born:
     """Build an offspring: recombination, then mutation (Eq. 12); buffers by their rule."""
-    mates = list(birth.mates)
-    row = rules.recombination(parents.rows[mates])
+    mates = parents.some(birth.mates)
+    row = rules.recombination(mates.rows)
     if birth.sigma:
         row = rules.mutation(row, birth.sigma, rules.seeds("noise", birth.id), rules.genome)
-    return Born(row, rules.buffers({name: stacked[mates] for name, stacked in parents.buffers.items()}))
+    return Born(row, rules.buffers(mates.buffers))
 
 
 def in_groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -41,6 +41,11 @@ class Hands(Protocol):
         """How many jobs are done at the same time."""
         ...
 
+    @property
+    def moved(self) -> int:
+        """Bytes of individuals that have gone to other machines and come back, so far."""
+        ...
+
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Memory that every hand can write into."""
         ...
@@ -57,7 +62,7 @@ class Hands(Protocol):
 class Here:
     """One pair of hands, in this process."""
 
-    count = 1
+    count, moved = 1, 0
 
     def __init__(self, bench: Bench, threads: int | None) -> None:
         self.bench, self.threads = bench, threads
@@ -234,11 +239,12 @@ class HandedOut:
     @contextmanager
     def _wall_clock(self) -> Iterator[None]:
         """Several hands together spend more seconds than have passed: their shares are of the time that has."""
-        before, self.work, begun = self.work, Work(), perf_counter()
+        before, self.work, begun, moved = self.work, Work(), perf_counter(), self.hands.moved
         try:
             yield
         finally:
             before += self.work.within(perf_counter() - begun)
+            before.bytes_moved += self.hands.moved - moved
             self.work = before
 
 

@@ -148,6 +148,14 @@ def test_explain_reckons_other_devices(home: Path) -> None:
     assert "on 4 GPUs" in esgd("explain", "digits", "--gpus", "4", cwd=home).stdout
 
 
+def test_explain_predicts_a_cluster(home: Path) -> None:
+    asked = ("explain", "digits", "--workers", "4", "--per-node", "2")
+    costs = json.loads(esgd(*asked, "--json", cwd=home).stdout)["cost"]["cluster"]
+    assert costs["workers"] == 4
+    assert costs["sgd"] == pytest.approx(4 * costs["seconds_per_individual"]), "16 individuals"
+    assert "on 4 workers, one core each" in esgd(*asked, cwd=home).stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "parameters", "hours"), [("bn50", 7_657_864, 45), ("swb300", 30_064_128, 300)])
 def test_explain_needs_no_corpus(home: Path, what: str, parameters: int, hours: int) -> None:

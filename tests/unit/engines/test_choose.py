@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import esgd
-from esgd import Loop, Pool, Vmap
+from esgd import Loop, Pool, Ray, Vmap
 from esgd.beginning import prepare
 from esgd.engines import choose
 from esgd.engines.auto import SHORT, suited_loop
@@ -48,6 +48,12 @@ def rules(make_model: Any = mlp, **changes: Any) -> Rules:
         ("pool:workers=2,inner=vmap,chunk=4", Pool(inner=Vmap(chunk=4), workers=2)),
         ("pool:precision=bf16,device=cpu", Pool(inner=Loop(precision="bf16"))),
         (Pool(inner=Vmap(chunk=3), workers=2), Pool(inner=Vmap(chunk=3), workers=2)),
+        ("ray", Ray()),
+        ("ray:workers=2,inner=vmap", Ray(inner=Vmap(), workers=2)),
+        ("ray:inner=vmap,chunk=4,cpus_per_worker=2", Ray(inner=Vmap(chunk=4), cpus_per_worker=2)),
+        ("ray:address=auto,gpus_per_worker=0.5", Ray(address="auto", gpus_per_worker=0.5)),
+        ("ray:address=head:6379,patience=30,slow=5", Ray(address="head:6379", patience=30, slow=5)),
+        ("ray:precision=bf16", Ray(inner=Loop(precision="bf16"))),
     ],
     ids=str,
 )
@@ -59,7 +65,7 @@ def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: E
     ("written", "sentence"),
     [
         ("vmpa", "engine='vmpa' is not known. Did you mean 'vmap'?"),
-        ("quantum", "engine='quantum' is not known. Known: auto, loop, pool, vmap."),
+        ("quantum", "engine='quantum' is not known. Known: auto, loop, pool, ray, vmap."),
         ("vmap:chnk=4", "there is no setting 'chnk'. Did you mean 'chunk'?"),
         ("vmap:chunk", "'chunk' has no value. Write NAME=VALUE, as in pool:workers=4."),
         ("vmap:chunk=four", "chunk='four' is not 1 or more"),
@@ -71,6 +77,11 @@ def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: E
         ("pool:inner=pool", "inner='pool' is not known"),
         ("pool:inner=3", "inner=3 is not known"),
         ("pool:inner=vmap,channels_last=true", "there is no setting 'channels_last'"),
+        ("ray:workers=0", "workers=0 is not 1 or more"),
+        ("ray:worker=2", "there is no setting 'worker'. Did you mean 'workers'?"),
+        ("ray:inner=ray", "inner='ray' is not known"),
+        ("ray:patience=soon", "patience='soon' is not a number"),
+        ("pool:slow=3", "there is no setting 'slow'"),
         ("loop:threads=many", "threads='many'|wrong type"),
         ("loop:threads=1.5", "threads=1.5"),
         ("loop:compile=yes", "compile='yes'"),

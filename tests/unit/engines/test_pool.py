@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Vmap
-from esgd.engines.pool.crew import InWorkerError
+from esgd.engines.failure import InWorkerError
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import CarriedByMate
 from esgd.protocols import Draw

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from esgd.engines.failure import Failure
 from esgd.engines.jobs import Job
 from esgd.engines.pool.memory import Mappings, Memory
 from esgd.engines.pool.wire import Line, Parcel, pack, unpack
@@ -86,6 +87,8 @@ class Worker:
 class Crew:
     """`Hands` that are processes."""
 
+    moved = 0  # rows lie in shared memory
+
     def __init__(self, welcomes: list[Parcel], memory: Memory) -> None:
         self.count, self.memory, self._welcomes = len(welcomes), memory, welcomes
         self._workers = dict[int, Worker]()
@@ -112,17 +115,17 @@ class Crew:
                 for number in self._answering():
                     job = self._workers[number].job
                     try:
-                        kind, value = self._workers[number].reply()
+                        reply = self._workers[number].reply()
                     except (EOFError, OSError):
                         self._lost(number, again)
                         continue
                     self._workers[number].job = None
-                    if kind == "failed":
-                        _raise(job, *value)
+                    if isinstance(reply, Failure):
+                        reply.raise_again("" if job is None else str(job))
                     self._workers[number].welcomed = True
                     self._deaths.pop(STARTING, None)
                     if job is not None:
-                        yield job, value
+                        yield job, reply
         finally:
             for number, worker in list(self._workers.items()):
                 if worker.job is not None:  # nobody waits for it any more
@@ -171,19 +174,3 @@ class Crew:
         warnings.warn(f"a worker ended {how} in {what}; another one does it again.", RuntimeWarning, stacklevel=2)
         if worker.job is not None:
             again.append(worker.job)
-
-
-class InWorkerError(Exception):
-    """Where an error arose in a worker."""
-
-    def __str__(self) -> str:
-        return "in a worker:\n\n" + str(self.args[0])
-
-
-def _raise(job: Job | None, error: Exception | None, trace: str) -> None:
-    """The worker's own exception where it can travel, with the traceback it had there."""
-    if error is None:
-        error = EngineError(f"a worker failed: {trace.strip().splitlines()[-1]}")
-    if job is not None:
-        error.add_note(f"This was {job}.")
-    raise error from InWorkerError(trace)

@@ -21,10 +21,8 @@ import torch
 from torch import Tensor
 
 from esgd.engines.jobs import in_groups
+from esgd.engines.pickling import LARGE, is_plain, reduced
 from esgd.engines.pool.memory import Address, Mappings, Memory
-
-LARGE = 1 << 16
-"""Bytes from which a tensor or array of the task goes into shared memory."""
 
 PASSED_AT_ONCE = 200  # open files; Linux allows 253 in a message
 
@@ -106,12 +104,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotati
         return address
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is Tensor and _is_plain(value):
-            return _tensor, (
-                bytearray(value.contiguous().reshape(-1).view(torch.uint8).numpy()),
-                value.dtype,
-                value.shape,
-            )
+        if type(value) is Tensor and is_plain(value):
+            return reduced(value)
         return super().reducer_override(value)
 
     def _shared(self, tensor: Tensor) -> Address:
@@ -132,21 +126,8 @@ class _Unpickler(pickle.Unpickler):
         return self.mappings.tensor(address)
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether bytes, dtype and shape say everything about a tensor."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    )
-
-
 def _can_be_shared(tensor: Tensor) -> bool:
-    return _is_plain(tensor) and tensor.untyped_storage().nbytes() >= LARGE
-
-
-def _tensor(content: bytearray, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    return torch.frombuffer(content, dtype=dtype).view(shape) if content else torch.empty(shape, dtype=dtype)
+    return is_plain(tensor) and tensor.untyped_storage().nbytes() >= LARGE
 
 
 class Line:

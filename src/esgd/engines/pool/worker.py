@@ -12,19 +12,15 @@ import select
 import socket
 import sys
 import threading
-import traceback
 from typing import Any
 
-import cloudpickle
 import torch
 
+from esgd.engines.failure import Failure
 from esgd.engines.pool.memory import Mappings
 from esgd.engines.pool.wire import Line, pickled, unpack
 
 LOOKS_EVERY = 1.0  # seconds
-
-Reply = tuple[str, Any]
-"""("done", result), or ("failed", (exception or None, traceback)): what comes back from a worker."""
 
 
 def main() -> None:
@@ -40,19 +36,18 @@ def main() -> None:
         for number, descriptor in zip(numbers, descriptors, strict=True):
             mappings.add(number, descriptor)
         mappings.drop(dropped)
-        reply: Reply
+        reply: Any = None  # a result, or a failure
         try:
             value = unpack(content, mappings, buffers)
             if bench is None:
                 engine, rules = value
                 torch.set_num_threads(engine.threads or 1)
                 bench = engine.bench(rules)
-                reply = ("done", None)
             else:
-                reply = ("done", value.run(bench))
+                reply = value.run(bench)
             del value
         except Exception as error:  # noqa: BLE001  # whatever it is, it is the pool's to raise
-            reply = ("failed", (_portable(error), traceback.format_exc()))
+            reply = Failure.of(error)
         line.send(pickled(reply))
         del reply
 
@@ -66,15 +61,6 @@ def _end_with(lifeline: int, parent: int) -> None:
     while not select.select([lifeline], [], [], LOOKS_EVERY)[0] and os.getppid() == parent:
         pass
     os._exit(1)
-
-
-def _portable(error: Exception) -> Exception | None:
-    """The exception, if it can travel."""
-    try:
-        pickle.loads(cloudpickle.dumps(error))
-    except Exception:  # noqa: BLE001  # an exception class may do anything when it is pickled
-        return None
-    return error
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""What a generation takes on many workers: a model with four terms, each measured or counted.
+
+| term      | seconds                                                                                       |
+|-----------|-----------------------------------------------------------------------------------------------|
+| SGD       | ⌈μ / N⌉ individuals one after another: the last one to finish is waited for                   |
+| breeding  | K_v ⌈λ / N⌉ fitness passes, and another for survivors that had been aborted, here left out    |
+| driver    | μ times what it spends on an individual and its offspring                                     |
+| network   | all bytes that are moved, one after another through the driver's own connection               |
+
+Workers are alike and individuals equally long, so it is the best that can be. Beyond N = μ nothing is gained in the SGD
+step: that is the synchronous barrier. What the driver and its network take does not shrink with N at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from esgd.recipe import Recipe
+
+DRIVER = 1.33e-3
+"""Seconds of the driver for an individual and four births, as `benchmarks.cluster` measured them on one core."""
+
+COPIES = 5
+"""Rows that a worker holds: the individual, its mark, gradients and two moments of ADAM."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes with a core each: how many, how many of them on a node, and what the driver's network carries."""
+
+    count: int
+    per_node: int = 16
+    gigabits: float = 10.0
+
+    @property
+    def nodes(self) -> int:
+        return ceil(self.count / self.per_node)
+
+
+def generation(recipe: Recipe, *, row: int, individual: float, evaluation: float, workers: Workers) -> dict[str, Any]:
+    """Seconds by term, bytes moved and memory; `row` is in bytes, `individual` and `evaluation` in seconds of a worker.
+
+    Individuals go to a worker and come back; parents go to every node that breeds; survivors come back.
+    """
+    mu, steps = recipe.population, recipe.evolution_steps
+    moved = row * (2 * mu + steps * mu * (workers.nodes + 1))
+    terms = {
+        "sgd": ceil(mu / workers.count) * individual,
+        "breeding": steps * ceil(recipe.offspring_count / workers.count) * evaluation,
+        "driver": mu * DRIVER,
+        "network": 8 * moved / (workers.gigabits * 1e9),
+    }
+    return {
+        "workers": workers.count,
+        "per_node": min(workers.per_node, workers.count),
+        "seconds_per_individual": individual,
+        "seconds_per_evaluation": evaluation,
+        "row_bytes": row,
+        "seconds": sum(terms.values()),
+        **terms,
+        "bytes_moved": moved,
+        "memory_per_node": row * (COPIES * min(workers.per_node, workers.count) + steps * mu),
+    }

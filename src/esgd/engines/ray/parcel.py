@@ -1,0 +1,107 @@
+"""What travels between the machines of a cluster: a pickle, and beside it the bytes of large tensors and arrays.
+
+Ray neither copies nor pickles those bytes on their way. It keeps them once on every node that asks for them, where all
+processes read them in place: a dataset is in memory once per node and not once per worker.
+
+Pickled by cloudpickle itself and not by Ray's edition of it, because only then is a class of the user's script, an
+exception for instance, the same class again when it comes back.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from esgd.engines.pickling import LARGE, is_plain, reduced
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """A pickled value, the memory that its large tensors look at, and the buffers of its large arrays."""
+
+    content: Bytes
+    spans: tuple[Bytes, ...]
+    buffers: tuple[Bytes, ...]
+
+    @staticmethod
+    def of(value: Any) -> Parcel:
+        file, buffers = io.BytesIO(), list[Bytes]()
+
+        def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes >= LARGE:
+                buffers.append(np.frombuffer(raw, dtype=np.uint8))
+            return raw.nbytes < LARGE
+
+        pickler = _Pickler(file, protocol=5, buffer_callback=stays_inside)
+        pickler.spans, pickler.numbers = [], {}
+        pickler.dump(value)
+        return Parcel(np.frombuffer(file.getbuffer(), dtype=np.uint8), tuple(pickler.spans), tuple(buffers))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in (self.content, *self.spans, *self.buffers))
+
+    def read(self) -> Any:
+        """The value; its large tensors are looked at where they lie, so they must not be written into."""
+        unpickler = _Unpickler(io.BytesIO(self.content.data), buffers=self.buffers)
+        unpickler.spans = self.spans
+        return unpickler.load()
+
+    def take(self) -> Any:
+        """The value, in memory of its own: what the parcel came in can be given back."""
+        own = Parcel(self.content, *(tuple(each.copy() for each in some) for some in (self.spans, self.buffers)))
+        return own.read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How a tensor looks at a span of memory."""
+
+    span: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotations
+    spans: list[Bytes]
+    numbers: dict[tuple[int, int], int]  # address and length → number: what is looked at twice travels once
+
+    def persistent_id(self, value: Any) -> _Look | None:
+        if type(value) is not Tensor or not is_plain(value) or value.nbytes < LARGE:
+            return None
+        last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+        key = value.data_ptr(), (last + 1) * value.dtype.itemsize
+        if key not in self.numbers:
+            begin = int(value.storage_offset()) * value.dtype.itemsize
+            seen = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage(), begin, (key[1],), (1,))
+            self.numbers[key] = len(self.spans)
+            self.spans.append(seen.numpy())
+        return _Look(self.numbers[key], value.dtype, tuple(value.shape), value.stride())
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is Tensor and is_plain(value):
+            return reduced(value)
+        return super().reducer_override(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    spans: tuple[Bytes, ...]
+
+    def persistent_load(self, look: _Look) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that are read-only
+            memory = torch.from_numpy(self.spans[look.span]).untyped_storage()
+        return torch.empty(0, dtype=look.dtype).set_(memory, 0, look.shape, look.stride)

@@ -1,0 +1,591 @@
+"""Ray: the bits of Loop on a cluster, what moves over its network, and nothing left behind. Faults: test_ray_faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import esgd
+from esgd import Loop, Ray, Vmap
+from esgd.engines.failure import InWorkerError
+from esgd.engines.jobs import Train
+from esgd.engines.pickling import LARGE
+from esgd.engines.ray.agenda import BRIEF, FEW, Agenda, Pace
+from esgd.engines.ray.parcel import Parcel
+from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
+from esgd.spelling import decode, encode
+from esgd.testing.evidence import contents, difference
+from tests.small import CLASSES, INPUTS, classify, mlp, random_data
+from tests.unit.engines.clusters import (
+    PATIENCE,
+    PLAIN,
+    RECIPE,
+    descendants,
+    quiet,
+    rays_of,
+    run,
+    the_task,
+    until,
+    workers_of,
+)
+
+ray = pytest.importorskip("ray")
+LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc")
+
+
+def on_cluster(test: Any) -> Any:
+    """Workers are started for it, which takes seconds."""
+    return pytest.mark.slow(pytest.mark.usefixtures("cluster")(test))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A Ray that this process has joined: engines use it, and leave it alone."""
+    from esgd.engines.ray.cluster import Asked, joined
+
+    with joined(None, Asked(cpus=1, gpus=0), 2):
+        yield
+        assert until(lambda: not workers_of()), "workers outlived their run"
+    assert until(lambda: not rays_of())
+
+
+# Parcels
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor(3),
+        torch.tensor(2.5, dtype=torch.bfloat16),
+        torch.empty(0, 7),
+        torch.tensor([True, False]),
+        torch.randn(3, 4),
+        torch.randn(300, 400),
+        torch.randn(300, 400).t(),
+        torch.randn(300, 400)[::2, 1:300:3],
+        torch.randn(300, 400).bfloat16(),
+        torch.randn(1, 400).expand(300, 400),
+        torch.randn(300, 400, dtype=torch.complex64),
+        torch.randn(300, 400).to_sparse(),
+        nn.Parameter(torch.randn(300, 400)),
+    ],
+    ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
+)
+def test_a_tensor_comes_out_of_a_parcel_as_it_went_in(tensor: Tensor) -> None:
+    sent = pickle.loads(pickle.dumps(Parcel.of({"x": [tensor]})))
+    for found in (sent.read()["x"][0], sent.take()["x"][0]):
+        assert type(found) is type(tensor)
+        assert (found.dtype, found.shape, found.requires_grad) == (tensor.dtype, tensor.shape, tensor.requires_grad)
+        assert torch.equal(found.to_dense(), tensor.to_dense())
+
+
+def test_of_a_large_tensor_only_what_is_looked_at_travels_and_only_once() -> None:
+    whole = torch.randn(1_000_000)
+    part = whole[1000 : 1000 + LARGE]
+    parcel = Parcel.of([part, part.view(2, -1), {"again": part}])
+    assert part.nbytes <= parcel.nbytes < part.nbytes + 2000
+
+
+def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
+    small, large = np.arange(10), np.arange(LARGE)
+    parcel = Parcel.of([small, large])
+    assert [each.nbytes for each in parcel.buffers] == [large.nbytes]
+    assert all(np.array_equal(a, b) for a, b in zip(parcel.read(), (small, large), strict=True))
+
+
+def test_what_is_taken_from_a_parcel_can_be_written_into_and_does_not_need_it() -> None:
+    x = torch.zeros(LARGE)
+    parcel = Parcel.of(x)
+    for each in parcel.spans:
+        each.flags.writeable = False  # as in Ray's object store
+    with warnings.catch_warnings(action="error"):
+        read, taken = parcel.read(), parcel.take()
+    taken += 1
+    assert read.data_ptr() == x.data_ptr()
+    assert not x.any()
+
+
+# The agenda
+
+
+def job(number: int) -> Train:
+    nowhere: Any = None
+    return Train(
+        numbers=(number,),
+        start=nowhere,
+        fitness=(0.0,),
+        baggage=(None,),
+        policies=(esgd.Policy(optimizer="sgd", hyper={}),),
+        step=nowhere,
+        into=nowhere,
+    )
+
+
+def known(seconds: float) -> Pace:
+    pace = Pace()
+    for _ in range(FEW):
+        pace.note([job(0)], seconds)
+    return pace
+
+
+def test_short_jobs_go_together_and_long_ones_alone() -> None:
+    jobs = [job(number) for number in range(100)]
+    assert Agenda(jobs, Pace()).take() == jobs[:1], "it is not known yet how long they take"
+    assert Agenda(jobs, known(2 * BRIEF)).take() == jobs[:1]
+    assert Agenda(jobs, known(BRIEF / 10)).take() == jobs[:10]
+    assert Agenda(jobs, known(0.0)).take() == jobs
+
+
+def test_a_job_is_asked_for_only_when_somebody_takes_it() -> None:
+    """Because a fitness that is known by then lets an evaluation stop earlier."""
+    asked = []
+    agenda = Agenda((asked.append(number) or job(number) for number in range(3)), Pace())
+    agenda.take()
+    assert asked == [0]
+
+
+def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
+    jobs = [job(number) for number in range(4)]
+    agenda = Agenda(jobs, known(BRIEF / 2))
+    first = agenda.take()
+    assert first == jobs[:2]
+    agenda.lose(first, done_elsewhere=())
+    taken = [agenda.take() for _ in range(4)]
+    assert taken == [jobs[:1], jobs[1:2], jobs[2:], []]
+    agenda.lose(jobs[2:3], done_elsewhere=jobs)
+    assert agenda.take() == [], "somebody else is at it"
+    assert [agenda.losses[each] for each in jobs] == [1, 1, 1, 0]
+    for each in jobs:
+        assert not agenda.is_done
+        assert agenda.open([each]) == [each]
+        agenda.close(each)
+    assert agenda.is_done
+    assert agenda.open(jobs) == []
+
+
+# Bits
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_whole_run_has_the_bits_of_loop() -> None:
+    """BatchNorm, dropout, carried optimizer state, settings that differ."""
+    assert difference(run(Ray(workers=2)), quiet()) == ""
+
+
+@on_cluster
+def test_vmaps_on_a_cluster_have_the_bits_of_one_vmap() -> None:
+    alone = run(Vmap(chunk=2, threads=1))
+    assert difference(run(Ray(inner=Vmap(chunk=2), workers=2)), alone) == ""
+
+
+@on_cluster
+def test_a_population_of_one_without_offspring_and_without_buffers() -> None:
+    recipe = esgd.Recipe(population=1, mates=1, offspring=0, generations=1, sgd_epochs=1, elites=1)
+    both = [run(engine, recipe, classify(mlp)) for engine in (Ray(workers=2), Loop(threads=1))]
+    assert difference(*both) == ""
+
+
+class Half(nn.Module):
+    """A network in bfloat16 with a buffer that is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(INPUTS, CLASSES).bfloat16()
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return self.inner(x.bfloat16()).float()
+
+
+@on_cluster
+def test_bfloat16_rows_and_buffers_without_a_dimension_travel() -> None:
+    both = [run(engine, PLAIN, classify(Half)) for engine in (Ray(workers=1), Loop(threads=1))]
+    assert both[0][-1][0]["rows"].dtype == torch.bfloat16
+    assert both[0][-1][0]["buffers"]["calls"].shape == (3,)
+    assert difference(*both) == ""
+
+
+@on_cluster
+@pytest.mark.filterwarnings("default:a worker was lost:RuntimeWarning")
+def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a node dies between having done a job and having sent what came of it."""
+    lost, real = list[Any](), ray.get
+
+    def get(reference: Any) -> Any:
+        reply = real(reference)
+        if isinstance(reply, Parcel) and reply.nbytes > 1000 and len(lost) < 2:
+            lost.append(reference)
+            raise ray.exceptions.ObjectLostError(reference.hex(), reference.owner_address(), "")
+        return reply
+
+    monkeypatch.setattr(ray, "get", get)
+    assert difference(run(Ray(workers=2)), quiet()) == ""
+    assert len(lost) == 2
+
+
+@on_cluster
+def test_many_small_individuals_go_in_few_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    from esgd.engines.ray import troupe
+
+    sent = list[int]()
+    real = troupe.letter
+    monkeypatch.setattr(troupe, "letter", lambda jobs: (sent.append(len(jobs)), real(jobs))[1])
+    recipe = esgd.Recipe(population=60, offspring=60, generations=2, sgd_epochs=1)
+    assert difference(run(Ray(workers=1), recipe, classify()), run(Loop(threads=1), recipe, classify())) == ""
+    assert max(sent) > 1
+    assert sum(sent) >= 2 * 60 + 2 * 60
+
+
+# Bytes
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 2000), nn.ReLU(), nn.Linear(2000, CLASSES))
+
+
+@on_cluster
+@pytest.mark.parametrize("offspring", [4, 64])
+def test_bytes_moved_are_those_of_a_few_populations_whatever_the_number_of_offspring(offspring: int) -> None:
+    """Rows go out for the SGD step and come back, go to the node as parents, and come back as survivors; in the first
+    generation they also go out to be scored, come back, and are parents of the one that is scored twice."""
+    recipe = esgd.Recipe(population=8, offspring=offspring, generations=2, sgd_epochs=1)
+    never = Ray(workers=2, slow=1e6)  # what is begun twice moves twice
+    result = esgd.fit(classify(wide), recipe, seed=0, engine=never, progress=False)
+    population, records = result.population.rows.nbytes, 2000 * (8 + offspring)
+    first, second = (line["bytes_moved"] for line in result.history)
+    assert 5 * population <= first <= 7 * population + records
+    assert 2 * population <= second <= 4 * population + records
+
+
+def test_nothing_moves_in_one_process() -> None:
+    result = esgd.fit(classify(), PLAIN, seed=0, engine=Loop(threads=1), progress=False)
+    assert [line["bytes_moved"] for line in result.history] == [0]
+
+
+# The user's code
+
+
+class OwnError(Exception):
+    """An exception whose arguments are not what its constructor takes."""
+
+    def __init__(self, code: int, *, hint: str) -> None:
+        super().__init__(f"code {code}: {hint}")
+
+
+def raising(error: Callable[[], Exception]) -> esgd.Supervised:
+    def loss_of_mine(output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise error()
+        return F.cross_entropy(output, target)
+
+    return esgd.Supervised(mlp, loss_of_mine, train=random_data(48), fitness=random_data(70))
+
+
+@on_cluster
+def test_an_error_of_the_users_code_is_raised_as_it_was_with_the_workers_traceback() -> None:
+    with pytest.raises(LookupError, match="no such word") as caught:
+        run(Ray(workers=2), PLAIN, raising(lambda: LookupError("no such word")))
+    assert type(caught.value) is LookupError
+    cause = caught.value.__cause__
+    assert isinstance(cause, InWorkerError)
+    assert "in loss_of_mine" in str(cause)
+    assert "raise error()" in str(cause)
+    assert any("the SGD step of individual" in note and "in generation 1" in note for note in caught.value.__notes__)
+
+
+@on_cluster
+def test_an_error_that_cannot_travel_is_told_in_words() -> None:
+    with pytest.raises(EngineError, match="a worker failed: .*OwnError: code 3: turn it off") as caught:
+        run(Ray(workers=1), PLAIN, raising(lambda: OwnError(3, hint="turn it off")))
+    assert "in loss_of_mine" in str(caught.value.__cause__)
+
+
+@on_cluster
+def test_a_network_that_cannot_be_scored_is_explained_as_with_loop() -> None:
+    narrow = classify(lambda: nn.Linear(INPUTS - 1, CLASSES))
+    messages = []
+    for engine in (Ray(workers=1), Loop(threads=1)):
+        with pytest.raises(TaskError, match="a freshly built network cannot be scored: RuntimeError") as caught:
+            run(engine, task=narrow)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_task_that_cannot_be_pickled_is_refused_before_anything_is_started() -> None:
+    lock = threading.Lock()
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        with lock:
+            return F.cross_entropy(output, target)
+
+    with pytest.raises(EngineError, match="cannot be sent to other machines: .*lock.*use engine='loop' or 'vmap'"):
+        run(Ray(workers=1), task=esgd.Supervised(mlp, loss, train=random_data(48), fitness=random_data(70)))
+
+
+@on_cluster
+def test_a_workshop_goes_on_after_an_error(tmp_path: Path) -> None:
+    """What was under way when it was raised is not taken for something else."""
+    from esgd.beginning import prepare, scored
+    from esgd.operators import PerEpoch, RandomStart
+    from esgd.protocols import Step
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and not (tmp_path / "raised").exists():
+            (tmp_path / "raised").touch()
+            raise LookupError("once")
+        return F.cross_entropy(output, target)
+
+    task = esgd.Supervised(mlp, loss, train=random_data(48), fitness=random_data(70), nonnegative=True)
+    rules = prepare(task, PLAIN, 0)
+    policies, step = [esgd.Policy(optimizer="sgd", hyper={"lr": 0.1})] * 3, Step(k=1, epochs=1, backoff=PerEpoch())
+    found = []
+    for engine in (Ray(workers=2), Loop(threads=1)):
+        with engine.open(rules, lambda *tick: None) as workshop:
+            start = scored(workshop, RandomStart()(task, rules.genome, workshop, 3, rules.seeds.at("init")))
+            if isinstance(engine, Ray):
+                with pytest.raises(LookupError, match="once"):
+                    workshop.train(start, policies, step)
+            found.append(contents(workshop.train(start, policies, step).population))
+    assert difference(*found) == ""
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"workers": 0}, "workers=0 is not 1 or more"),
+        ({"workers": True}, "workers=True is not 1 or more"),
+        ({"workers": 1.5}, "workers=1.5 is not 1 or more"),
+        ({"cpus_per_worker": -1}, "cpus_per_worker=-1 is not a number, 0 or more"),
+        ({"gpus_per_worker": "all"}, "gpus_per_worker='all' is not a number"),
+        ({"patience": 0}, "patience=0 is not a number, 1 or more"),
+        ({"slow": float("nan")}, "slow=nan is not a number, 1 or more"),
+        ({"cpus_per_worker": 0}, "asks for no CPU and no GPU"),
+        ({"inner": esgd.Pool()}, "a worker is one process"),
+        ({"inner": Ray()}, "a worker is one process"),
+        ({"address": "ray://head:10001"}, "address='ray://head:10001' leads through a proxy"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        Ray(**settings)
+
+
+@pytest.mark.parametrize(
+    "engine", [Ray(), Ray(workers=3, address="auto"), Ray(inner=Vmap(chunk=4), gpus_per_worker=0.5)], ids=str
+)
+def test_an_engine_is_spelt_in_a_manifest_and_read_back(engine: Ray) -> None:
+    assert decode(json.loads(json.dumps(encode(engine)))) == engine
+    assert pickle.loads(pickle.dumps(engine)) == engine
+
+
+def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("esgd.engines.ray.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"engine='ray' needs Ray.*pip install 'esgd\[ray\]'"):
+        run(Ray(workers=1), PLAIN)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "nonsense"])
+def test_where_there_is_no_cluster_that_is_said_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as it would be without the cluster of other tests
+    begun = time.monotonic()
+    with pytest.raises(EngineError, match=f"there is no Ray cluster at address='{address}': .*`ray start --head`"):
+        run(Ray(address=address), PLAIN)
+    assert time.monotonic() - begun < 30
+
+
+# Runs
+
+
+@on_cluster
+@pytest.mark.parametrize("resumed_with", [Ray(workers=1), Loop(threads=1)], ids=str)
+def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_bits(
+    resumed_with: Any, tmp_path: Path
+) -> None:
+    class StopError(Exception):
+        pass
+
+    def task(stops: bool) -> esgd.Supervised:
+        metrics = []
+
+        def metric(output: Tensor, target: Tensor) -> float:
+            metrics.append(1)
+            if stops and len(metrics) == 2:  # taken in this process, at the end of every generation
+                raise StopError
+            return 0.0
+
+        return the_task(metrics={"mine": metric})
+
+    with pytest.raises(StopError):
+        esgd.fit(task(True), RECIPE, seed=3, engine=Ray(workers=2), run=tmp_path / "run", progress=False)
+    assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
+    resumed = esgd.fit(task(False), RECIPE, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False)
+    assert difference(contents(resumed.population), quiet()[-1][0]) == ""
+
+
+@on_cluster
+def test_a_run_that_is_left_early_takes_its_workers_along() -> None:
+    generations = esgd.evolve(the_task(), RECIPE, seed=3, engine=Ray(workers=1))
+    next(generations)
+    assert workers_of()
+    generations.close()
+    assert until(lambda: not workers_of())
+    assert ray.is_initialized(), "it was there before"
+
+
+# A Ray of its own
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import torch
+from torch import nn
+import esgd
+import beside
+
+x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+y = (x[:, 0] > 0).long()
+MODE = sys.argv[1] if len(sys.argv) > 1 else ""
+
+class Refusal(Exception):
+    pass
+
+def loss(output, target):
+    if torch.is_grad_enabled():
+        Path("begun").touch()  # a relative path means the script's folder
+        if MODE == "slow":
+            time.sleep(0.05)
+        if MODE == "refuse":
+            raise Refusal("not this one")
+    return beside.loss(output, target)
+
+def run(engine):
+    task = esgd.Supervised(lambda: nn.Linear(4, 2), loss, train=(x, y), fitness=(x, y), batch_size=8)
+    recipe = esgd.Recipe(population=3, offspring=3, generations=99 if MODE == "slow" else 2, sgd_epochs=1)
+    return esgd.fit(task, recipe, seed=0, engine=engine, progress=False)
+"""
+BESIDE = "from torch.nn.functional import cross_entropy as loss\n"
+BOTH = """
+import signal
+before = signal.getsignal(signal.SIGTERM)
+ours, loops = run(esgd.Ray(workers=1)), run(esgd.Loop(threads=1))
+assert torch.equal(ours.population.rows, loops.population.rows)
+assert signal.getsignal(signal.SIGTERM) is before
+import ray
+assert not ray.is_initialized()
+MODE = "refuse"
+try:
+    run(esgd.Ray(workers=1))
+except Refusal as refusal:
+    print(refusal, type(refusal.__cause__).__name__)
+assert not ray.is_initialized()
+"""
+
+
+def script(tmp_path: Path, *arguments: str, then: str) -> subprocess.Popen[str]:
+    (tmp_path / "script.py").write_text(SCRIPT + then)
+    (tmp_path / "beside.py").write_text(BESIDE)
+    return subprocess.Popen(
+        [sys.executable, "script.py", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+    )
+
+
+@LINUX
+@pytest.mark.slow
+def test_a_script_with_its_own_classes_and_modules_starts_a_ray_and_ends_it_without_a_word(tmp_path: Path) -> None:
+    process = script(tmp_path, then=BOTH)
+    said, complained = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said.strip(), complained) == (0, "not this one InWorkerError", "")
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_nothing_is_left_running_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """A terminal sends SIGINT to all processes of the group. After SIGKILL two of Ray's agents stay for a minute."""
+    process = script(tmp_path, "slow", then="\nrun(esgd.Ray(workers=1))\n")
+    assert until((tmp_path / "begun").exists), "the script never began"
+    agents = ("Agent",) if number is signal.SIGKILL else ()
+    started = [pid for pid, what in descendants(process.pid).items() if not what.endswith(agents)]
+    os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode != 0
+    if number is signal.SIGINT:
+        assert said.count("KeyboardInterrupt") == 1, said
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started)), "something of Ray is left"
+
+
+@LINUX
+@pytest.mark.slow
+def test_a_ray_that_is_started_here_listens_to_this_machine_only(tmp_path: Path) -> None:
+    """Nobody on the network can reach it."""
+    process = script(tmp_path, "slow", then="\nrun(esgd.Ray(workers=1))\n")
+    try:
+        assert until((tmp_path / "begun").exists), "the script never began"
+        assert listening({process.pid, *descendants(process.pid)}) <= {"127.0.0.1"}
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+
+
+def listening(pids: set[int]) -> set[str]:
+    """The addresses at which these processes wait for TCP connections."""
+    inodes = set[str]()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = str(descriptor.readlink())
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set[str]()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                last = bytes.fromhex(words[1].partition(":")[0])[-4:]  # of an IPv6 address that stands for an IPv4 one
+                found.add(".".join(str(byte) for byte in last[::-1]))
+    return found
+
+
+@pytest.mark.slow
+def test_the_command_line_runs_on_ray(tmp_path: Path) -> None:
+    small = ["population=4", "offspring=4", "elites=2", "generations=1", "sgd_epochs=1"]
+    sets = [word for each in small for word in ("--set", each)]
+    arguments = ["-m", "esgd", "run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json"]
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["guarantee_held"] == 1
+    assert decode(json.loads((tmp_path / "r" / "manifest.json").read_text())["engine"]) == Ray(workers=2)
