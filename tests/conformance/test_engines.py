@@ -17,7 +17,6 @@ from esgd.protocols import Scores
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, births, miniature, perceptron
 
-CLUSTER = (pytest.mark.slow, pytest.mark.usefixtures("cluster"))
 EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3), Ray(workers=1), Ray(workers=3)]
 ROUNDED = [
     Vmap(chunk=1),
@@ -29,7 +28,14 @@ ROUNDED = [
 
 
 def each(engines: list[Any]) -> list[Any]:
-    return [pytest.param(one, id=str(one), marks=CLUSTER if isinstance(one, Ray) else ()) for one in engines]
+    return [pytest.param(one, id=str(one), marks=pytest.mark.slow if isinstance(one, Ray) else ()) for one in engines]
+
+
+@pytest.fixture(autouse=True)
+def shared(request: pytest.FixtureRequest) -> None:
+    """Give the engines that need a cluster the same one."""
+    if isinstance(getattr(request.node, "callspec", None) and request.node.callspec.params.get("engine"), Ray):
+        request.getfixturevalue("cluster")
 
 
 @pytest.fixture(scope="module")
