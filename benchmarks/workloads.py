@@ -18,15 +18,12 @@ multiple of the batch size: frameworks that compile for one shape need no second
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import exp, log
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -201,22 +198,3 @@ def asked_for() -> Workload:
     """The workload that a child's first argument names, at the size its parent wants."""
     workload = WORKLOADS[sys.argv[1]]
     return workload.tiny() if "--quick" in sys.argv else workload
-
-
-# What goes wrong in `mishaps.py`
-
-INDIVIDUALS, EPOCHS, KILLED_AT, HOT = 16, 10, 1500, 1e9
-MISHAP_RATES = tuple(exp(log(1e-3) + (log(1e-1) - log(1e-3)) * i / (INDIVIDUALS - 1)) for i in range(INDIVIDUALS))
-
-
-def fatal(output: Tensor, target: Tensor, *, mark: Path | None, calls: list[int], at: int) -> Tensor:
-    """Cross-entropy; a process that asks for it the `at`-th time dies, once in a run."""
-    calls[0] += 1
-    if mark is not None and calls[0] == at and output.requires_grad:
-        try:
-            mark.touch(exist_ok=False)
-        except FileExistsError:
-            pass
-        else:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return F.cross_entropy(output, target)
