@@ -12,7 +12,7 @@ EXPERIMENTS ?= bn50 swb300 cifar10 ptb
 # Recipes were chosen on seeds 0 to 4; what is reported is 5 to 9.
 FRESH ?= 5
 SEEDS ?= 5
-HOURS := about three hours
+HOURS := some hours, by estimate three,
 
 BIN := .venv/bin
 VENV := .venv/.stamp

@@ -100,7 +100,7 @@ def test_an_archive_that_lacks_a_file_is_named_with_it(publish: Callable[..., No
 
 
 def test_an4_is_taken_out_of_its_mirror_and_nothing_else_is(publish: Callable[..., None], tmp_path: Path) -> None:
-    hostile = {f"{MIRROR}/an4/feat/../../../evil.mfc": b"evil", "../evil": b"evil", "/tmp/evil": b"evil"}
+    hostile = {f"{MIRROR}/an4/feat/../../../evil.mfc": b"evil", "../evil": b"evil", "/evil": b"evil"}
     publish("an4", tar({**spoken(), **hostile}))
     assert len(an4(tmp_path / "data", download=True).train) == 948
     assert visible(tmp_path) == ["data"]
