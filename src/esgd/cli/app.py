@@ -1,4 +1,4 @@
-"""`esgd`: run, compare, resume, report, explain, list.
+"""`esgd`: run, compare, resume, report, watch, explain, list.
 
 Exit codes: 0 all is well; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written
 or continued; 130 interrupted, and the message says how to go on; 1 a defect of ours. Results go to standard output,
@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import traceback
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ from esgd.report.arms import BASELINE
 from esgd.run import RunFolder
 from esgd.spelling import encode
 from esgd.studies import Study, begin, compare, find_study, founded
+from esgd.watch import Address, Runs, open_server
 
 app = typer.Typer(
     add_completion=False,
@@ -156,10 +158,31 @@ def compare_(
 
 
 @app.command("report")
-def report_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
-    """Write the report of finished or unfinished runs anew."""
-    for folder in folders:
-        print(report.write_run(folder))
+def report_(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    out: Annotated[Path, typer.Option(help="the folder for the report of several runs")] = Path("runs/report"),
+) -> None:
+    """Write the report of a run anew, or one of several runs that pairs their seeds."""
+    print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out))
+
+
+@app.command()
+def watch(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUNS...", help="folders of runs, or runs [default: runs]")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="where to serve; elsewhere than on loopback it needs a token")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free")] = Address.port,
+    browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """A live page of runs that go on or have ended. It only reads."""
+    with open_server(Runs(folders or [Path("runs")]), Address.at(host, port)) as server:
+        print(f"watching at {server.address.url} (Ctrl-C ends it)", flush=True)
+        if browser:
+            webbrowser.open(server.address.url)
+        server.serve_forever()
 
 
 @app.command()

@@ -71,16 +71,18 @@ def guarantee(runs: Iterable[History]) -> str:
     return f"{waived}: {why}" if why else f"{waived}."
 
 
-def remarks(runs: Mapping[Any, History], *, name_seeds: bool = True) -> list[Remark]:
-    """The health notes of some runs: every kind once, in its first words, with all the places it was said at."""
+def remarks(runs: Mapping[Any, History], *, place: str = "seed {}, ") -> list[Remark]:
+    """The health notes of some runs: every kind once, in its first words, with all the places it was said at.
+
+    `place` goes before the generation, filled with the run's key.
+    """
     texts: dict[str, str] = {}
     places: dict[str, list[str]] = {}
-    for seed, history in runs.items():
+    for key, history in runs.items():
         for line in history:
             for note in line.get("notes", ()):
                 texts.setdefault(note["kind"], note["text"])
-                prefix = f"seed {seed}, " if name_seeds else ""
-                places.setdefault(note["kind"], []).append(f"{prefix}generation {line['k']}")
+                places.setdefault(note["kind"], []).append(f"{place.format(key)}generation {line['k']}")
     return [Remark(text, "; ".join(places[kind])) for kind, text in texts.items()]
 
 
