@@ -39,7 +39,7 @@ def family_tree(history: History) -> dict[str, Any]:
     fittest = _fittest(history)
     descent = set(_descent(fittest, births))
     ancestors, cut = _ancestors(fittest, history[-1]["k"] if history else 0, births, descent)
-    lanes = _lanes(ancestors)
+    lanes = _lanes(sorted(ancestors, key=lambda each: each.id not in descent))
     known = {each.id: each for each in ancestors}
     return {
         "individuals": [
@@ -59,8 +59,8 @@ def family_tree(history: History) -> dict[str, Any]:
                 "lane": lanes[each["id"]],
                 "optimizer": each["optimizer"],
                 "lr": finite(each.get("lr")),
-                "fitness": finite(each["after"]),
-                "kept": bool(each["accepted"]),
+                "fitness": finite(each.get("after")),
+                "kept": bool(each.get("accepted")),
             }
             for line in history
             for each in line.get("policies", ())
@@ -118,16 +118,15 @@ def _age(id_: str) -> tuple[int, ...]:
 
 
 def _lanes(ancestors: list[Ancestor]) -> dict[str, int]:
-    """A lane for everyone: the child's for its fittest parent where that is free, or else the first that is."""
+    """A lane for each, in this order: that of its heir where it is free, or else the first that is."""
     taken: list[list[tuple[int, int]]] = []
     lanes: dict[str, int] = {}
     heirs = {each.parents[0]: each.id for each in reversed(ancestors) if each.parents}
     for each in ancestors:
         span = (each.born, each.until)
-        wish = lanes.get(heirs.get(each.id, ""))
-        lane = wish if wish is not None and _free(taken[wish], span) else next(
-            (number for number, spans in enumerate(taken) if _free(spans, span)), len(taken)
-        )  # fmt: skip
+        heir = lanes.get(heirs.get(each.id, ""))
+        wished = [*([] if heir is None else [heir]), *range(len(taken))]
+        lane = next((number for number in wished if _free(taken[number], span)), len(taken))
         if lane == len(taken):
             taken.append([])
         taken[lane].append(span)

@@ -62,7 +62,7 @@ def line_digest(line: Mapping[str, Any]) -> Digest:
 def _points(line: Mapping[str, Any]) -> list[list[Any]]:
     """Who was trained: id, optimizer, learning rate, fitness afterwards, and whether the update was kept."""
     return [
-        [each["id"], each["optimizer"], _short(each.get("lr")), _short(each["after"]), bool(each["accepted"])]
+        [each["id"], each["optimizer"], _short(each.get("lr")), _short(each.get("after")), bool(each.get("accepted"))]
         for each in line.get("policies", ())
     ]
 
