@@ -145,6 +145,8 @@ def compare_(
 ) -> None:
     """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
     study = _study(what, sets, scale, data)
+    if sets and find_study(what, scale=scale, data=data).ours is not None:
+        print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
