@@ -7,7 +7,8 @@
   const root = document.getElementById('views');
   const runs = new Map(); // by id, in the order they are listed
   const charts = new Map(); // by the name of the view
-  const at = { chosen: new Set(), focus: null, k: null, playing: null };
+  const entries = new Map(); // of the list, by the run's id
+  const at = { chosen: new Set(), asked: false, focus: null, k: null, playing: null };
   const SEVERAL = 6; // runs shown together unless asked for more
   const DARK = '(prefers-color-scheme: dark)';
   const FILTERED = 10; // runs from which on a filter helps
@@ -127,20 +128,44 @@
   function tell() {
     const known = [...runs.values()];
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = known.filter((run) => !at.chosen.has(run.id) && words.every((word) => run.label.toLowerCase().includes(word)));
-    const listed = [...[...at.chosen].map((id) => runs.get(id)).filter(Boolean), ...found];
     list.hidden = known.length < 2;
     filter.hidden = known.length < FILTERED;
-    list.replaceChildren(...listed.map((run) => element('li', { class: run.id === at.focus ? 'focus' : null },
+    entries.forEach((entry, id) => { if (!runs.has(id)) { entry.remove(); entries.delete(id); } });
+    for (const run of [...chosen(), ...known]) {
+      if (!entries.has(run.id)) list.append(enter(run)); // once there, it stays where it is: nobody loses a checkbox under the finger
+      update(entries.get(run.id), run, words);
+    }
+    const open = new Set([...summary.querySelectorAll('details[open]')].map((each) => each.className));
+    summary.replaceChildren(...(chosen().length ? [facts()] : []), ...(focus()?.lines.length ? [leaders(), ...notes()] : []));
+    summary.querySelectorAll('details').forEach((each) => { each.open = open.has(each.className); });
+    said.textContent = known.map((run) => run.fault).filter(Boolean).join(' ') || emptiness(known);
+  }
+
+  function emptiness(known) {
+    if (!known.length) return content.live ? 'No run here yet. This page shows one as soon as its folder appears.' : '';
+    if (!at.chosen.size) return 'Choose a run to look at.';
+    return focus()?.lines.length ? '' : 'No finished generation yet.';
+  }
+
+  function enter(run) {
+    const entry = element('li', {},
       element('label', {},
-        element('input', { type: 'checkbox', checked: at.chosen.has(run.id), onchange: (event) => choose(run, event.target.checked) }),
-        element('i', { style: placed(run.id) < 0 ? null : `background:${colour(look(), placed(run.id))}` }),
+        element('input', { type: 'checkbox', onchange: (event) => choose(run.id, event.target.checked) }), element('i', {}),
         element('span', { class: 'name' }, run.label)),
-      element('button', { type: 'button', class: 'look', 'aria-pressed': run.id === at.focus, 'aria-label': `Look closer at ${run.label}`,
-        onclick: () => { choose(run, true); } }, state(run)))));
-    summary.replaceChildren(...(chosen().length ? [facts(), leaders(), ...notes()] : []));
-    if (!known.length) said.textContent = content.live ? 'No run here yet. This page shows one as soon as its folder appears.' : '';
-    else said.textContent = known.map((run) => run.fault).filter(Boolean).join(' ') || (focus()?.lines.length ? '' : 'No finished generation yet.');
+      element('button', { type: 'button', 'aria-label': `Look closer at ${run.label}`, onclick: () => choose(run.id, true) }));
+    entries.set(run.id, entry);
+    return entry;
+  }
+
+  function update(entry, run, words) {
+    const place = placed(run.id);
+    const button = entry.querySelector('button');
+    entry.className = run.id === at.focus ? 'focus' : '';
+    entry.hidden = !at.chosen.has(run.id) && !words.every((word) => run.label.toLowerCase().includes(word));
+    entry.querySelector('input').checked = at.chosen.has(run.id);
+    entry.querySelector('i').style.background = place < 0 ? '' : colour(look(), place);
+    button.setAttribute('aria-pressed', run.id === at.focus);
+    button.textContent = state(run);
   }
 
   function state(run) {
@@ -167,7 +192,7 @@
 
   function leaders() {
     const rows = focus().lines.map((line) => [line.stage === 'evolution' ? line.k : `${line.k} (${line.stage})`, line.leader, spelt(line.best)]);
-    return element('details', {}, element('summary', {}, `Who led: ${focus().lines.at(-1).leader}`),
+    return element('details', { class: 'leaders' }, element('summary', {}, `Who led: ${focus().lines.at(-1).leader}`),
       scroll(`The leader’s optimizer, ${focus().label}`, ['generation', 'optimizer', 'best fitness'], rows));
   }
 
@@ -185,13 +210,14 @@
 
   // --- what a person does
 
-  function choose(run, wanted) {
+  function choose(id, wanted) {
     stop();
-    if (wanted) at.chosen.add(run.id);
-    else at.chosen.delete(run.id);
-    const first = [...runs.keys()].find((id) => at.chosen.has(id)) ?? null;
-    at.focus = wanted ? run.id : at.chosen.has(at.focus) ? at.focus : first;
+    if (wanted) at.chosen.add(id);
+    else at.chosen.delete(id);
+    const [first] = at.chosen;
+    at.focus = wanted ? id : at.chosen.has(at.focus) ? at.focus : first ?? null;
     at.k = null;
+    at.asked = true;
     if (content.live) refresh();
     else show();
   }
@@ -268,7 +294,7 @@
   }
 
   function show() {
-    if (!runs.has(at.focus)) at.focus = [...at.chosen][0] ?? [...runs.keys()][0] ?? null;
+    if (!runs.has(at.focus)) at.focus = [...at.chosen][0] ?? null;
     tell();
     draw();
   }
@@ -289,8 +315,8 @@
       gone.forEach((id) => { runs.delete(id); at.chosen.delete(id); });
       const before = JSON.stringify([...runs.values()].map((run) => [run.id, run.k, run.status, run.fault]));
       listed.forEach(take);
-      if (!at.chosen.size) proposed.slice(0, SEVERAL).forEach((id) => at.chosen.add(id));
-      if (!runs.has(at.focus)) at.focus = proposed[0] ?? null;
+      if (!at.asked && !at.chosen.size) proposed.slice(0, SEVERAL).forEach((id) => at.chosen.add(id));
+      if (!runs.has(at.focus)) at.focus = [...at.chosen][0] ?? null;
       let fresh = false;
       for (const run of [...runs.values()].filter((each) => at.chosen.has(each.id))) {
         const after = run.lines.at(-1)?.k ?? 0;
