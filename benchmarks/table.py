@@ -140,9 +140,10 @@ def mishaps(results: Results) -> Iterator[str]:
     if busiest > LIMIT:
         yield f"**Others used up to {busiest:.0%} of the machine when this was measured.**"
         yield ""
-    code = results["mishaps"].get("code", {"rows": []})
-    yield from (f"{row['name']}: {row['value']:.0f}.  " for row in code["rows"])
-    yield ""
+    if code := results["mishaps"].get("code"):
+        counts = (f"{row['name']} {row['value']:.0f}" for row in code["rows"])
+        yield f"Lines of a user's code, {code['about']}: {', '.join(counts)}."
+        yield ""
 
 
 def fared(answers: Sequence[Mapping[str, Any]], undisturbed: str | None) -> Cells:
