@@ -50,7 +50,7 @@ format: $(VENV)  ## format the code and apply the linter's safe fixes
 docs: $(VENV)  ## execute the snippets of the README, the docs and the docstrings
 	$(PYTEST) tests/docs
 
-bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, 25 minutes
+bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour
 	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
 
 experiments: $(VENV)  ## the paper's four experiments in miniature, fresh seeds, into docs/experiments/; hours

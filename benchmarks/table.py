@@ -17,6 +17,7 @@ from benchmarks.results import Row, arguments, verdict
 
 Results = Mapping[str, Any]
 Cells = Sequence[str]
+WRONG = {"none": "nothing", "kill": "a worker is killed", "diverge": "an individual diverges"}
 
 
 def markdown(head: Cells, lines: Sequence[Cells]) -> Iterator[str]:
@@ -118,6 +119,56 @@ def rest(results: Results) -> Iterator[str]:
             yield ""
 
 
+def mishaps(results: Results) -> Iterator[str]:
+    """A line for every mishap and method; runs that did not end say so."""
+    runs = {part: found for part, found in results.get("mishaps", {}).items() if part != "code"}
+    if not runs:
+        return
+    yield f"## When something goes wrong: {next(iter(runs.values()))['about']}"
+    yield ""
+    undisturbed = {name: some[0].get("digest") for name, some in runs.get("none", {}).get("answers", {}).items()}
+    yield from markdown(
+        ("", "method", "seconds", "SGD steps of those asked for", "written", "left on disk", "best fitness", "then"),
+        [
+            [WRONG[part], name, *fared(some, undisturbed.get(name) if part == "kill" else None)]
+            for part, found in runs.items()
+            for name, some in found["answers"].items()
+        ],
+    )
+    yield ""
+    busiest = max(found["busy"] or 0.0 for found in runs.values())
+    if busiest > LIMIT:
+        yield f"**Others used up to {busiest:.0%} of the machine when this was measured.**"
+        yield ""
+    if code := results["mishaps"].get("code"):
+        counts = (f"{row['name']} {row['value']:.0f}" for row in code["rows"])
+        yield f"Lines of a user's code, {code['about']}: {', '.join(counts)}."
+        yield ""
+
+
+def fared(answers: Sequence[Mapping[str, Any]], undisturbed: str | None) -> Cells:
+    """What became of the runs of one method: medians, and the fate of the first."""
+    ended = [answer for answer in answers if "error" not in answer]
+    if not ended:
+        return ["", "", "", "", "", answers[0]["error"]]
+    of = {what: median(answer[what] for answer in ended) for what in ("seconds", "steps", "written", "kept", "fitness")}
+    megabytes = [f"{number(of[what] / 1e6)} MB" for what in ("written", "kept")]
+    return [number(of["seconds"]), f"{of['steps']:.1%}", *megabytes, number(of["fitness"]), fate(ended[0], undisturbed)]
+
+
+def fate(answer: Mapping[str, Any], undisturbed: str | None) -> str:
+    """In words: how many individuals are there at the end, what was lost, and is it the result of the quiet run?"""
+    words = [f"{answer['finite']} of {answer['asked']} individuals with a fitness"]
+    words += [f"{answer['failed']} given up"] if answer["failed"] else []
+    words += [f"{answer['lost']} worker lost and its work begun again"] if answer["lost"] else []
+    words += [f"{answer['undone']} diverged SGD steps undone"] if answer.get("undone") else []
+    if undisturbed is not None:
+        words.append(
+            "the same bits as undisturbed" if answer["digest"] == undisturbed else "not the undisturbed result"
+        )
+    return ", ".join(words)
+
+
 def page(results: Results) -> str:
     """The whole of table.md."""
     parts = [found for section in results.values() for found in section.values()]
@@ -128,7 +179,7 @@ def page(results: Results) -> str:
     ]
     lines = ["# Measured", "", *(f"{each}." for each in words), ""]
     lines += ["A ratio above 1 says that the first-named is faster. Written by `make bench`.", ""]
-    for chapter in (promised, speed, ray, generation, rest):
+    for chapter in (promised, speed, ray, mishaps, generation, rest):
         lines += [*chapter(results), ""]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 

@@ -106,32 +106,33 @@ class Clock(tune.Callback):
         self.ended.append(result["ended"])
 
 
+@contextmanager
+def ray_of_its_own(cpus: int | None = None) -> Iterator[None]:
+    """A quiet cluster of this machine alone, which nobody else can reach and which leaves nothing behind."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    os.environ |= QUIET | {"RAY_AUTH_TOKEN": token_hex(32)}
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        ray.init(
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            num_cpus=cpus or os.cpu_count(),
+            object_store_memory=STORE,
+            include_dashboard=False,
+            configure_logging=False,
+            log_to_driver=False,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
 class Pbt:
     def __init__(self, workload: Workload) -> None:
         self.workload, self.data = workload, workload.data(FULL_FITNESS)
 
     def open(self) -> None:
         """Every round starts its own Ray: even an idle one would take a tenth of the machine from the other side."""
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        os.environ |= QUIET | {"RAY_AUTH_TOKEN": token_hex(32)}
-
-    @contextmanager
-    def ray_of_its_own(self) -> Iterator[None]:
-        """A cluster of this machine alone, which nobody else can reach and which leaves nothing behind."""
-        with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-            ray.init(
-                _node_ip_address="127.0.0.1",
-                _temp_dir=folder,
-                num_cpus=os.cpu_count(),
-                object_store_memory=STORE,
-                include_dashboard=False,
-                configure_logging=False,
-                log_to_driver=False,
-            )
-            try:
-                yield
-            finally:
-                ray.shutdown()
 
     def round(self) -> Answer:
         clock = Clock()
@@ -140,7 +141,7 @@ class Pbt:
             perturbation_interval=1,
             hyperparam_mutations={"lr": tune.loguniform(*RATES), "momentum": tune.uniform(*MOMENTA)},
         )
-        with self.ray_of_its_own(), tempfile.TemporaryDirectory() as folder:
+        with ray_of_its_own(), tempfile.TemporaryDirectory() as folder:
             tuner = tune.Tuner(
                 tune.with_resources(tune.with_parameters(Trial, workload=self.workload, data=self.data), {"cpu": 1}),
                 param_space={"lr": tune.loguniform(*RATES), "momentum": tune.uniform(*MOMENTA)},

@@ -8,37 +8,21 @@ milliseconds: memory that several of them share counts once. Linux only.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.engines import engine_named
+from benchmarks.processes import Watch
 from benchmarks.sides.whole import species
 from benchmarks.workloads import Workload, asked_for
 from esgd.beginning import prepare
 from esgd.run import open_folder
 
 PAUSE = 0.02  # seconds
-
-
-def family(root: int) -> set[int]:
-    """A process and all that descend from it."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue  # it has just ended
-    members, before = {root}, set[int]()
-    while members != before:
-        before = set(members)
-        members |= {child for child, parent in parents.items() if parent in members}
-    return members
 
 
 def in_use(processes: set[int]) -> int:
@@ -53,22 +37,14 @@ def in_use(processes: set[int]) -> int:
     return total
 
 
-class Watch:
-    """Remembers the peak while it is entered."""
+class Peak:
+    """The most memory that was seen in use."""
 
-    def __enter__(self) -> Watch:
-        self.peak, self._end = 0, Event()
-        self._thread = Thread(target=self._look, daemon=True)
-        self._thread.start()
-        return self
+    def __init__(self) -> None:
+        self.bytes = 0
 
-    def _look(self) -> None:
-        while not self._end.wait(PAUSE):
-            self.peak = max(self.peak, in_use(family(os.getpid())))
-
-    def __exit__(self, *error: object) -> None:
-        self._end.set()
-        self._thread.join()
+    def look(self, processes: set[int]) -> None:
+        self.bytes = max(self.bytes, in_use(processes))
 
 
 class Footprint:
@@ -91,11 +67,12 @@ class Footprint:
             rules.genome.size * rules.genome.dtype.itemsize,
         )
         del rules
-        with Watch() as watch, tempfile.TemporaryDirectory() as path, open_folder(path) as folder:
+        peak = Peak()
+        with Watch(peak.look, pause=PAUSE), tempfile.TemporaryDirectory() as path, open_folder(path) as folder:
             for generation in esgd.evolve(self.task, self.recipe, seed=0, engine=engine):
                 folder.save(generation.state)
                 del generation
-        return {"peak": watch.peak, "row": row, "seconds": 0.0}
+        return {"peak": peak.bytes, "row": row, "seconds": 0.0}
 
 
 if __name__ == "__main__":

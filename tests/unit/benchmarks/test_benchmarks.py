@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,12 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.children import Child, SideError
+from benchmarks.faults import HOT, Tally, rates
 from benchmarks.generation_cost import rows as generation_rows
 from benchmarks.limits import operations
 from benchmarks.memory import slopes, steepest
+from benchmarks.mishaps import lines_of_code
+from benchmarks.processes import Written, family
 from benchmarks.results import Row, save, spread
 from benchmarks.speed import rows
 from benchmarks.table import page
@@ -117,6 +122,77 @@ def test_an_overhead_below_the_measurements_own_error_is_not_claimed() -> None:
     assert steady[-1].value == 25.0  # per cent of the offspring's evaluation were saved
 
 
+def test_lines_of_code_are_those_that_say_something_to_the_machine() -> None:
+    script = '''"""Why.
+
+Because."""
+
+import this  # a poem
+
+
+def f(
+    a: int,
+) -> str:
+    """What."""
+    # how
+    return """two
+lines"""
+'''
+    assert lines_of_code(script) == 6
+
+
+def test_whoever_takes_the_middle_step_of_all_is_killed_and_nobody_else(tmp_path: Path) -> None:
+    tally = Tally.of(WORKLOADS["W1"].tiny(), str(tmp_path), kill=True)
+    steps = (
+        "import pathlib, torch; from benchmarks.faults import Tally;"
+        f"tally = Tally(pathlib.Path({str(tmp_path)!r}), {tally.asked}, {tally.fatal});"
+        "weights = torch.zeros(1, 2, requires_grad=True);"
+        f"[tally(weights, torch.tensor([0])) for _ in range({tally.asked})];"
+    )
+    first, second = (subprocess.run([sys.executable, "-c", steps], cwd=ROOT).returncode for _ in range(2))
+    assert (first, second) == (-signal.SIGKILL, 0)
+    assert tally.share == 1.5  # half of them, and then all
+
+
+def test_one_learning_rate_may_be_absurd_and_the_others_stay() -> None:
+    quiet, hot = (rates(WORKLOADS["W1"], hot=hot) for hot in (False, True))
+    assert (hot[0], hot[1:]) == (HOT, quiet[1:])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").is_file(), reason="processes are read from Linux' /proc")
+def test_what_descendants_write_is_counted_after_they_have_ended(tmp_path: Path) -> None:
+    """Memory that is a file system counts for nothing, so there the number is 0."""
+    script = (
+        "import os, sys; f = open(sys.argv[1], 'wb'); f.write(bytes(10**6)); os.fsync(f); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "file")]
+    written = Written()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert child.pid in family(os.getpid())
+        written.look({child.pid})
+        child.communicate(b"\n")
+    before = written.total
+    written.look({child.pid})
+    assert written.total == before
+    assert before == 0 or before >= 10**6
+
+
+def test_the_table_says_what_became_of_every_run(tmp_path: Path) -> None:
+    fared = {"seconds": 9.0, "written": 2e6, "kept": 1e6, "steps": 1.02, "fitness": 0.5, "asked": 4}
+    quiet = {**fared, "digest": "a", "finite": 4, "failed": 0, "lost": 0, "undone": 0}
+    hurt = {"esgd": [{**quiet, "lost": 1}], "Ray Tune PBT": [{**quiet, "digest": "b", "failed": 1, "finite": 3}]}
+    about = {"about": "small, two", "busy": 0.0}
+    save(tmp_path, "mishaps", "none", [], **about, answers={name: [quiet] for name in hurt})
+    save(tmp_path, "mishaps", "kill", [], **about, answers=hurt)
+    save(tmp_path, "mishaps", "diverge", [], **about, answers={"esgd": [{"error": "no answer in 120 s"}]})
+    text = page(json.loads((tmp_path / "results.json").read_text()))
+    assert "| a worker is killed | esgd | 9 | 102.0% | 2 MB | 1 MB | 0.5 | 4 of 4 individuals with a fitness" in text
+    assert "1 worker lost and its work begun again, the same bits as undisturbed |" in text
+    assert "3 of 4 individuals with a fitness, 1 given up, not the undisturbed result |" in text
+    assert "no answer in 120 s |" in text
+
+
 EMPTY = {"gemm_rate": None, "engine": None}
 
 
@@ -150,3 +226,18 @@ def test_growth_visits_four_sizes(tmp_path: Path) -> None:
 def test_memory_is_watched_over_whole_generations(tmp_path: Path) -> None:
     found = run("memory", tmp_path, "--only", "loop on one thread")["memory"]["loop on one thread"]
     assert min(found["by_offspring"]["peak_bytes"]) > found["row_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_noticed_and_changes_nothing() -> None:
+    pytest.importorskip("ray")
+    told = {}
+    for mishap in ("none", "kill"):
+        child = Child(sys.executable, "benchmarks.sides.mishap", [mishap, "--quick"], patience=120)
+        try:
+            child.answer()
+            told[mishap] = child.ask("round")
+        finally:
+            child.close()
+    assert (told["none"]["lost"], told["kill"]["lost"]) == (0, 1)
+    assert told["kill"]["digest"] == told["none"]["digest"]
