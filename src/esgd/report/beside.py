@@ -61,7 +61,7 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
     recipes: dict[str, str] = {}
     for run in runs:
-        recipe = json.dumps([run.manifest.get("recipe"), run.manifest.get("data")], sort_keys=True)
+        recipe = json.dumps([run.manifest.get(name) for name in ("origin", "recipe", "network")], sort_keys=True)
         name = recipes.setdefault(recipe, run.name) if run.manifest.get("recipe") else run.name
         seeds = {each.manifest.get("seed") for each in groups.get(name, [])}
         name = run.name if run.manifest.get("seed") in seeds else name  # the same seed again is no new seed
@@ -71,13 +71,23 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def cautions(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     """What must be known before the numbers are compared."""
-    said = []
-    for (a, ours), (b, theirs) in combinations(groups.items(), 2):
-        if ours[0].manifest.get("data") != theirs[0].manifest.get("data"):
-            said.append(f"{a} and {b} were not trained on the same data: their fitness cannot be compared.")
+    said = [
+        f"{a} and {b} were not trained on the same data: their fitness cannot be compared."
+        for (a, ours), (b, theirs) in combinations(groups.items(), 2)
+        if not _on_same_data(ours, theirs)
+    ]
     if len(groups) > 1 and max(map(len, groups.values())) == 1:
         said.append("There is one seed of each: what differs between them may be luck.")
     return said
+
+
+def _on_same_data(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
+    """Whether they had the same data on every seed that both have, or, where they share none, at all."""
+    known = {run.manifest.get("seed"): run.manifest.get("data") for run in theirs}
+    shared = [run for run in ours if run.manifest.get("seed") in known]
+    if not shared:
+        return ours[0].manifest.get("data") == theirs[0].manifest.get("data")
+    return all(run.manifest.get("data") == known[run.manifest.get("seed")] for run in shared)
 
 
 def reached_table(groups: Mapping[str, Sequence[Run]]) -> Table:

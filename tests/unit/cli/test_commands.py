@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -337,3 +339,35 @@ def test_output_into_a_closed_pipe_is_not_an_error(home: Path) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=home, timeout=60)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_watch_serves_a_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "esgd", "watch", str(tmp_path), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = re.search(r"http://127\.0\.0\.1:\d+/", watching.stdout.readline())[0]
+        with urlopen(address, timeout=60) as answer:
+            assert b"Populations in training" in answer.read()
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=60) == 130
+        watching.stdout.close()
+
+
+def test_watch_says_what_is_no_folder(tmp_path: Path) -> None:
+    done = esgd("watch", "nowhere", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "is not there" in done.stderr
+
+
+def test_several_runs_are_reported_together(tmp_path: Path) -> None:
+    for seed in ("0", "1"):
+        esgd("run", "digits", *SMALL, "--seed", seed, "--run", f"run-{seed}", "--quiet", cwd=tmp_path)
+    done = esgd("report", "run-0", "run-1", "--out", "both", cwd=tmp_path)
+    assert done.stdout.strip() == str(Path("both") / "report.html")
+    assert "| run-0 | 0, 1 |" in (tmp_path / "both" / "table-1.md").read_text()
+    again = esgd("report", "run-0", "run-0", cwd=tmp_path)
+    assert again.returncode == 3
+    assert "given twice" in again.stderr
