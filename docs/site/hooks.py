@@ -69,11 +69,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def place(path: str) -> str:
     """Where a file of the repository stands on the site.
 
-    A room's README is the page of its reference: src/esgd/engines/vmap/README.md is reference/engines/vmap.md.
+    A folder's README is its page, examples.md; a room's is the page of its reference, reference/engines/vmap.md.
     """
-    if path.startswith("src/esgd/") and path.endswith("/README.md"):
-        return f"reference/{path.removeprefix('src/esgd/').removesuffix('/README.md')}.md"
-    return HOME.get(path, path.removeprefix("docs/"))
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path.endswith("/README.md"):
+        return path.replace("src/esgd/", "reference/").removesuffix("/README.md") + ".md"
+    return HOME.get(path, path)
 
 
 def links(path: str) -> Iterator[tuple[str, str]]:

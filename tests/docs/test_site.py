@@ -50,7 +50,7 @@ def test_every_formula_is_drawn(site: Path) -> None:
 def test_links_out_of_docs_lead_to_copies(site: Path) -> None:
     assert 'href="examples/cluster/kuberay.yaml"' in (site / "cluster.html").read_text()
     assert (site / "examples/cluster/kuberay.yaml").is_file()
-    assert 'href="benchmarks/index.html"' in (site / "index.html").read_text()
+    assert 'href="benchmarks.html"' in (site / "index.html").read_text()
 
 
 def test_every_room_has_a_page_with_its_names(site: Path) -> None:
