@@ -26,12 +26,11 @@ _origin: dict[str, str] = {}  # where a page of the site lies in the repository
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """A folder in the navigation stands for its pages, in the order of their names."""
-    rooms = sorted(place(path) for path in readmes())
+    """A folder in the navigation stands for those of its pages that are not named beside it, by name."""
     for section in config.nav or []:
         for title, entries in section.items():
             if isinstance(entries, list):
-                section[title] = [page for entry in entries for page in _pages(entry, rooms)]
+                section[title] = [page for entry in entries for page in _pages(entry, entries)]
     return config
 
 
@@ -88,7 +87,8 @@ def links(path: str) -> Iterator[tuple[str, str]]:
 
 def readmes() -> list[str]:
     """The rooms of the package, by their READMEs."""
-    return sorted(readme.relative_to(ROOT).as_posix() for readme in ROOT.glob("src/esgd/**/README.md"))
+    rooms = (path.parent for path in ROOT.glob("src/esgd/**/__init__.py"))
+    return sorted((room / "README.md").relative_to(ROOT).as_posix() for room in rooms if (room / "README.md").is_file())
 
 
 def reference(path: str) -> str:
@@ -112,9 +112,9 @@ def _directive(module: str, members: list[str] | None) -> str:
     return f"\n\n## `{module.split('.')[-1]}.py`\n\n::: {module}\n{chosen}"
 
 
-def _pages(entry: Any, rooms: list[str]) -> list[Any]:
+def _pages(entry: Any, beside: list[Any]) -> list[Any]:
     if not (isinstance(entry, str) and entry.endswith("/")):
         return [entry]
-    if entry == "reference/":
-        return rooms
-    return sorted(page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob(f"docs/{entry}*.md"))
+    written = [path.relative_to(ROOT).as_posix() for path in ROOT.glob(f"docs/{entry}*.md")]
+    pages = map(place, [*written, *readmes()])
+    return sorted(page for page in pages if page.startswith(entry) and page not in beside)

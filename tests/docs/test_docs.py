@@ -5,13 +5,16 @@ import importlib
 import math
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import esgd
+from esgd.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -57,6 +60,16 @@ def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
     for (code, shown), printed in zip(snippets, done.stdout.split(NEXT), strict=False):
         if shown:
             assert alike(printed, shown), f"{code}\nprints\n{printed}\nbut the page shows\n{shown}"
+
+
+COMMANDS = sorted({line for page in PAGES for line in re.findall(r"^esgd .*", page.read_text(), re.MULTILINE)})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_on_pages_are_understood(line: str) -> None:
+    """Not run, some take hours; but command, arguments and options are those that there are."""
+    _, name, *arguments = shlex.split(re.split(r"\s{2,}|\s+#", line)[0])
+    typer.main.get_command(app).get_command(None, name).make_context(name, arguments)
 
 
 def alike(printed: str, shown: str) -> bool:
