@@ -20,6 +20,9 @@ PEERS := .venv-peers/.stamp
 # Each worker is one process: more threads than cores only make them wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
+# The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
 .PHONY: help venv demo test check quick format docs bench experiments clean
 
 help:  ## list the targets
@@ -47,7 +50,9 @@ format: $(VENV)  ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-docs: $(VENV)  ## execute the snippets of the README, the docs and the docstrings
+docs: $(VENV)  ## build the site into build/site, warnings as errors, and execute every snippet in it
+	$(MKDOCS) build
+	@echo "Open build/site/index.html; to search in it: $(BIN)/python -m http.server -d build/site"
 	$(PYTEST) tests/docs
 
 bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour

@@ -2,15 +2,19 @@
 
 import doctest
 import importlib
+import math
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import esgd
+from esgd.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -20,7 +24,9 @@ PAGES = sorted(
     page
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.md"), *ROOT.glob("examples/*.md")]
 )
-FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```python\n(.*?)^```(?:\n\n?```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+NEXT = "-- next snippet --\n"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -39,10 +45,46 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
     "page", [page for page in PAGES if FENCE.search(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
-    """The snippets of a page run in one namespace, from top to bottom."""
-    program = "\n".join(FENCE.findall(page.read_text()))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=240)
-    assert done.returncode == 0, done.stderr
+    """The snippets of a page run in one namespace, from top to bottom; a text block after one is what it prints."""
+    snippets = FENCE.findall(page.read_text())
+    program = "".join(f"{code}\nprint({NEXT!r}, end='')\n" for code, _ in snippets)
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout
+    for (code, shown), printed in zip(snippets, done.stdout.split(NEXT), strict=False):
+        if shown:
+            assert alike(printed, shown), f"{code}\nprints\n{printed}\nbut the page shows\n{shown}"
+
+
+COMMANDS = sorted({line for page in PAGES for line in re.findall(r"^esgd .*", page.read_text(), re.MULTILINE)})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_on_pages_are_understood(line: str) -> None:
+    """Not run, some take hours; but command, arguments and options are those that there are."""
+    _, name, *arguments = shlex.split(re.split(r"\s{2,}|\s+#", line)[0])
+    typer.main.get_command(app).get_command(None, name).make_context(name, arguments)
+
+
+def alike(printed: str, shown: str) -> bool:
+    """The same words, and numbers within 2%: other processors round differently."""
+    numbers = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=False)
+    return NUMBER.sub("#", printed.strip()) == NUMBER.sub("#", shown.strip()) and all(
+        math.isclose(float(one), float(other), rel_tol=0.02) for one, other in numbers
+    )
+
+
+def test_shown_output_is_compared() -> None:
+    assert alike("best 0.1796  leader adam\n", "best 0.1797  leader adam")
+    assert not alike("best 0.1796  leader adam", "best 0.25  leader adam")
+    assert not alike("best 0.1796  leader adam", "best 0.1796  leader sgd")
+    assert not alike("1 2", "1 2 3")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
