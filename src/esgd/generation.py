@@ -144,6 +144,7 @@ class Generation:
             "checked": self.checked,
             "diverged": self.diverged,
             "founders": population.founders_alive,
+            "diversity": finite(population.diversity),
             "leader": leader.record() if leader else None,
             "policies": [
                 {

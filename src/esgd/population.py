@@ -17,6 +17,10 @@ from esgd.policies import Policy
 
 SHOWN = 5  # individuals in a notebook's card
 
+# Columns looked at together for the diversity: no third population in memory, and few enough for torch to sum them in
+# one thread, so that the number does not depend on how many there are.
+_COLUMNS = 16_384
+
 
 @dataclass(frozen=True, slots=True)
 class Birth:
@@ -157,6 +161,20 @@ class Population:
     def founders_alive(self) -> int:
         """How many individuals of Ψ^(0) still have descendants along the line of fittest mates."""
         return len({birth.founder for birth in self.births})
+
+    @property
+    def diversity(self) -> float:
+        """Root mean square of the distances between two individuals, of those with a finite fitness; 0 for one alone.
+
+        Without the n² pairs: the mean of ‖θ_i − θ_j‖² over i ≠ j is twice the sum of the parameters' variances.
+        """
+        alive = self.fitness.isfinite()
+        n = int(alive.sum())
+        if n < 2:
+            return 0.0
+        parts = (part[alive].double() for part in self.rows.split(_COLUMNS, dim=1))
+        squares = (float((part - part.mean(dim=0)).square_().sum(dim=0).sum()) for part in parts)
+        return float((2.0 * sum(squares) / (n - 1)) ** 0.5)
 
 
 @dataclass(frozen=True, eq=False)

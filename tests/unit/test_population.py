@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -95,6 +97,20 @@ def test_the_best_individual_is_an_ordinary_network_with_its_parameters_and_buff
     assert network.running_mean.tolist() == [1.0, 1.0]
     assert int(network.num_batches_tracked) == 1
     assert not network.training
+
+
+def test_diversity_is_the_root_mean_square_of_all_distances() -> None:
+    rows = torch.randn(7, 20_000, generator=torch.Generator().manual_seed(0))
+    whole = replace(population([0.1] * 7), rows=rows)
+    assert whole.diversity == pytest.approx(float(torch.pdist(rows.double()).square().mean().sqrt()))
+    assert whole[[3]].diversity == 0.0
+
+
+def test_diversity_leaves_out_whoever_diverged() -> None:
+    rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    rows[2] = torch.nan
+    whole = replace(population([1.0, 2.0, torch.inf]), rows=rows)
+    assert whole.diversity == pytest.approx(float((rows[0] - rows[1]).double().norm()))
 
 
 def test_founders_alive_counts_lines_of_descent() -> None:

@@ -1,17 +1,12 @@
-"""`esgd`: run, compare, resume, report, export, explain, data, list.
-
-Exit codes: 0 all is well; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written
-or continued; 130 interrupted, and the message says how to go on; 1 a defect of ours. Results go to standard output,
-progress and errors to standard error.
-"""
+"""`esgd`: run, resume, compare, report, watch, export, explain, data, list. Results go to standard output, progress and
+errors to standard error."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import traceback
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +34,7 @@ from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
-from esgd.errors import EsgdError, MissingDataError, MissingExtraError, RunError
+from esgd.errors import MissingDataError, MissingExtraError, RunError
 from esgd.export import export
 from esgd.fit import Result, fit
 from esgd.integrations import Tracker, choose_tracker
@@ -48,6 +43,7 @@ from esgd.report.arms import BASELINE
 from esgd.run import RunFolder
 from esgd.spelling import encode
 from esgd.studies import Study, begin, compare, find_study, founded
+from esgd.watch import Address, Runs, open_server
 
 app = typer.Typer(
     add_completion=False,
@@ -151,6 +147,8 @@ def compare_(
 ) -> None:
     """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
     study = _study(what, sets, scale, data)
+    if sets and find_study(what, scale=scale, data=data).ours is not None:
+        print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     shown = progress_of(progress, quiet=quiet)
@@ -165,10 +163,31 @@ def compare_(
 
 
 @app.command("report")
-def report_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
-    """Write the report of finished or unfinished runs anew."""
-    for folder in folders:
-        print(report.write_run(folder))
+def report_(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    out: Annotated[Path, typer.Option(help="the folder for the report of several runs")] = Path("runs/report"),
+) -> None:
+    """Write the report of a run anew, or one of several runs that pairs their seeds."""
+    print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out))
+
+
+@app.command()
+def watch(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUNS...", help="folders of runs, or runs [default: runs]")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="where to serve; elsewhere than on loopback it needs a token")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free")] = Address.port,
+    browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """A live page of runs that go on or have ended. It only reads."""
+    with open_server(Runs(folders or [Path("runs")]), Address.at(host, port)) as server:
+        print(f"watching at {server.address.url} (Ctrl-C ends it)", flush=True)
+        if browser:
+            webbrowser.open(server.address.url)
+        server.serve_forever()
 
 
 @app.command("export")
@@ -230,33 +249,6 @@ def data_(
 def list_(as_json: Json = False) -> None:
     """What is built in: tasks, species, operators, schedules, engines."""
     _print(as_json, inventory(), show_inventory)
-
-
-def main() -> None:
-    """Run the command line; errors are shown without a traceback unless --debug is given."""
-    debug = "--debug" in sys.argv
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
-    try:
-        app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has had enough
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        if debug:
-            raise
-        _say_error(error)
-        sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) else 1)
-
-
-def _say_error(error: Exception) -> None:
-    """An error of ours speaks for itself; any other, most often in a user's task, is named with its place."""
-    text = str(error)
-    if not isinstance(error, EsgdError):
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}). --debug shows the traceback."
-    Console(stderr=True).print(f"error: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
 
 
 def _plain(name: str) -> str:

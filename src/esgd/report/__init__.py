@@ -1,12 +1,11 @@
 """Report: history lines and comparisons as pictures, tables and one page of HTML that needs nothing but itself."""
 
 from esgd.report.findings import Remark, guarantee, headline, remarks, run_headline
+from esgd.report.forms import as_csv, as_latex, as_markdown
 from esgd.report.notation import recipe_table
 from esgd.report.page import comparison_page, run_page
 from esgd.report.tables import (
     Table,
-    as_csv,
-    as_markdown,
     differences_table,
     leaders,
     leaders_tables,
@@ -16,12 +15,13 @@ from esgd.report.tables import (
     run_seconds,
     table_1,
 )
-from esgd.report.writing import write_comparison, write_run
+from esgd.report.writing import write_comparison, write_run, write_runs
 
 __all__ = [
     "Remark",
     "Table",
     "as_csv",
+    "as_latex",
     "as_markdown",
     "comparison_page",
     "differences_table",
@@ -40,4 +40,5 @@ __all__ = [
     "table_1",
     "write_comparison",
     "write_run",
+    "write_runs",
 ]

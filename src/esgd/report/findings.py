@@ -8,9 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from esgd.report.arms import (
+    EQUAL_WORK,
     ESGD,
     LABELS,
     LAST,
+    OURS,
+    OURS_WITHOUT_EVOLUTION,
+    POPULATION,
+    SINGLE,
+    WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
@@ -25,6 +31,7 @@ from esgd.report.arms import (
 from esgd.report.numerals import listing, mean_and_deviation, number
 from esgd.report.series import Curve, best, curve, offspring_share
 
+MANY = 5  # arms that still fit into a sentence
 _UNSEEN = "On the test split, which selection never saw,"
 
 
@@ -37,7 +44,7 @@ class Remark:
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """The result in numbers, against every arm, on fitness and then on the held-out loss; also where ESGD is behind."""
+    """The result in numbers, on fitness and then on the held-out loss; also where ESGD is behind."""
     said = []
     for arm, label in champions(comparison).items():
         openings = {None: f"The fittest network of {label} has a fitness of", "loss": f"{_UNSEEN} its loss is"}
@@ -71,16 +78,18 @@ def guarantee(runs: Iterable[History]) -> str:
     return f"{waived}: {why}" if why else f"{waived}."
 
 
-def remarks(runs: Mapping[Any, History], *, name_seeds: bool = True) -> list[Remark]:
-    """The health notes of some runs: every kind once, in its first words, with all the places it was said at."""
+def remarks(runs: Mapping[Any, History], *, place: str = "seed {}, ") -> list[Remark]:
+    """The health notes of some runs: every kind once, in its first words, with all the places it was said at.
+
+    `place` goes before the generation, filled with the run's key.
+    """
     texts: dict[str, str] = {}
     places: dict[str, list[str]] = {}
-    for seed, history in runs.items():
+    for key, history in runs.items():
         for line in history:
             for note in line.get("notes", ()):
                 texts.setdefault(note["kind"], note["text"])
-                prefix = f"seed {seed}, " if name_seeds else ""
-                places.setdefault(note["kind"], []).append(f"{prefix}generation {line['k']}")
+                places.setdefault(note["kind"], []).append(f"{place.format(key)}generation {line['k']}")
     return [Remark(text, "; ".join(places[kind])) for kind, text in texts.items()]
 
 
@@ -113,7 +122,16 @@ def _verdict(comparison: Comparison, arm: str, metric: str | None, opening: str)
         return f"{LABELS[arm]} has no finite {metric or 'fitness'}: it diverged on every seed."
     over = f" over {len(values)} seeds" if len(values) > 1 else " with one seed"
     said = f"{opening} {mean_and_deviation(values)}{over}{_place(ours, rows, metric)}."
-    return f"{said} Seed by seed it is {_against(ours, rows, metric)}." if rows else said
+    return f"{said} Seed by seed it is {_against(ours, _rivals(arm, rows), metric)}." if rows else said
+
+
+def _rivals(arm: str, rows: Mapping[str, Sequence[Entry]]) -> Mapping[str, Sequence[Entry]]:
+    """Whom a sentence can name: everyone, or where they are many the baselines and the arm's own ablation."""
+    if len(rows) <= MANY:
+        return rows
+    ablation = OURS_WITHOUT_EVOLUTION if arm == OURS else WITHOUT_EVOLUTION
+    named = [LABELS[each] for each in (SINGLE, POPULATION, EQUAL_WORK, ablation)]
+    return {label: entries for label, entries in rows.items() if label in named}
 
 
 def _place(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: str | None) -> str:

@@ -1,17 +1,11 @@
-"""One page of HTML that needs nothing but itself. The one file that imports jinja2, and only when it writes.
-
-Autoescape is on: a name with markup in it is shown, not executed. The only markup that is let through is our own.
-"""
+"""What stands on a report's page, and in which order."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-from esgd.errors import MissingExtraError
 from esgd.report import findings
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
 from esgd.report.figures import as_svg, figure_1, figure_2, figure_run
@@ -28,9 +22,10 @@ from esgd.report.tables import (
     run_seconds,
     table_1,
 )
+from esgd.report.templates import render
+from esgd.report.views import Embedded, embed, run_digest
 
 TEMPLATE = "page.html.j2"
-_NUMBER = re.compile(r"[\[\d–-]|diverged")
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,7 @@ class Picture:
     svg: str
     alt: str
     caption: str
+    name: str = "figure"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +54,21 @@ def comparison_page(comparison: Comparison, histories: Histories, *, manifest: M
     sections = [
         Section(heading="Performance", tables=_performance(comparison)),
         Section(heading="Over the generations", pictures=_paper_figures(histories)),
-        *_conditions(histories.get(ESGD, {}), name_seeds=True),
+        *conditions(histories.get(ESGD, {}), place="seed {}, "),
         Section(heading="Who led", tables=leaders_tables(comparison, histories)),
         Section(heading="What it cost", tables=[ledger_table(comparison)]),
         Section(heading="Recipe", tables=[recipe_table(comparison["recipe"])]),
         Section(heading="Our rules", tables=[recipe_table(comparison["ours"])] if comparison.get("ours") else []),
         Section(heading="Made with", tables=_made_with(manifest or {})),
     ]
-    return _render(
+    return render_page(
         kicker="ESGD beside its baselines",
         title=str(comparison["task"]),
         headline=findings.headline(comparison),
         about=comparison.get("about", ""),
         sections=sections,
+        views=embed(_digests(histories)),
+        closer=2,
     )
 
 
@@ -80,19 +78,40 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History) -> str:
         "Above, the fitness, lower is better: the line is the fittest individual, the band reaches to the 15th best, "
         "or to the worst. Below, how many of the elites were just born, and how many SGD updates were backed off."
     )
-    picture = Picture(as_svg(figure_run(history), "run"), findings.describe_run(history), caption)
+    picture = Picture(as_svg(figure_run(history), "run"), findings.describe_run(history), caption, "run")
     recipe = manifest.get("recipe")
     sections = [
         Section(heading="Over the generations", pictures=[picture]),
-        *_conditions({manifest.get("seed"): history}, name_seeds=False),
+        *conditions({manifest.get("seed"): history}, place=""),
         Section(heading="Who led", tables=[leaders(history)]),
         Section(heading="What it cost", tables=[run_ledger(history), run_seconds(history)]),
         Section(heading="Recipe", tables=[recipe_table(recipe)] if recipe else []),
         Section(heading="Made with", tables=_made_with(manifest)),
     ]
-    return _render(
-        kicker="A run of ESGD", title=name, headline=findings.run_headline(history), about="", sections=sections
+    return render_page(
+        kicker="A run of ESGD",
+        title=name,
+        headline=findings.run_headline(history),
+        about="",
+        sections=sections,
+        views=embed({"runs": [run_digest(name, manifest, history)]}),
+        closer=1,
     )
+
+
+def _digests(histories: Histories) -> dict[str, Any]:
+    """All runs of a comparison, those of the first seed first and shown; ESGD's own is looked at closely."""
+    places = {arm: place for place, arm in enumerate(LABELS)}
+    runs = sorted((seed, places.get(arm, len(places)), arm) for arm, seeds in histories.items() for seed in seeds)
+    shown = [i for i, (seed, _, _) in enumerate(runs) if seed == runs[0][0]]
+    return {
+        "runs": [
+            run_digest(f"{LABELS.get(arm, arm)}, seed {seed}", {"seed": seed}, histories[arm][seed])
+            for seed, _, arm in runs
+        ],
+        "chosen": [str(i) for i in shown],
+        "focus": str(next((i for i in shown if runs[i][2] == ESGD), 0)),
+    }
 
 
 def _performance(comparison: Comparison) -> list[Table]:
@@ -107,18 +126,20 @@ def _paper_figures(histories: Histories) -> list[Picture]:
             findings.describe_fitness(histories),
             "Figure 1. Fitness over generations, mean over seeds; lower is better. A line is the fittest individual; "
             "a band reaches to the 15th best, or to the worst where there are fewer.",
+            "figure-1",
         ),
         Picture(
             as_svg(figure_2(histories), "figure-2"),
             findings.describe_offspring(histories),
             "Figure 2. Percentage of the elites that were born in the generation, in ESGD.",
+            "figure-2",
         ),
     ]
 
 
-def _conditions(runs: Mapping[Any, History], *, name_seeds: bool) -> list[Section]:
-    """What a reader must know before believing the numbers."""
-    noted = findings.remarks(runs, name_seeds=name_seeds)
+def conditions(runs: Mapping[Any, History], *, place: str) -> list[Section]:
+    """What a reader must know before believing the numbers; `place` names the run that a note is from."""
+    noted = findings.remarks(runs, place=place)
     return [
         Section(heading="The guarantee", words=[findings.guarantee(runs.values())] if runs else []),
         Section(heading="Health notes", words=["Nothing to note."] if runs and not noted else [], remarks=noted),
@@ -131,26 +152,7 @@ def _made_with(manifest: Mapping[str, Any]) -> list[Table]:
     return [Table("Versions and machine", ("what", "value"), tuple(rows))] if rows else []
 
 
-def _render(*, sections: Sequence[Section], **words: Any) -> str:
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report", "Writing the report") from error
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"subscripts": _subscripts, "numeric": _numeric}
-    template = environment.from_string(files("esgd.report").joinpath(TEMPLATE).read_text(encoding="utf-8"))
+def render_page(*, sections: Sequence[Section], views: Embedded, closer: int, **words: Any) -> str:
+    """A page of what is filled; the views stand behind the first `closer` sections."""
     filled = [each for each in sections if each.words or each.pictures or each.remarks or each.tables]
-    return template.render(sections=filled, ours=LABELS[ESGD], **words)
-
-
-def _subscripts(text: str) -> Any:
-    """θ_1:μ and K_s with real subscripts, the rest escaped."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"\b([θKσ])_(\w+(?::\w+)?)", r"\1<sub>\2</sub>", str(escape(text))))
-
-
-def _numeric(table: Table) -> list[bool]:
-    """Which columns hold numbers, and so stand right-aligned."""
-    columns = zip(*table.rows, strict=True) if table.rows else iter([()] * len(table.columns))
-    return [i > 0 and all(map(_NUMBER.match, column)) for i, column in enumerate(columns)]
+    return render(TEMPLATE, sections=filled, views=views, closer=closer + 1, ours=LABELS[ESGD], **words)

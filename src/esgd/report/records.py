@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,6 +61,26 @@ def _policy(value: Any) -> bool:
     return isinstance(value.get("settings", {}), Mapping) and isinstance(schedule, Mapping) and "kind" in schedule
 
 
+def _id(value: Any) -> bool:
+    """Three numbers, "k.v.i"."""
+    return _text(value) and bool(re.fullmatch(r"\d+\.\d+\.\d+", value))
+
+
+def _birth(value: Any) -> bool:
+    return isinstance(value, Mapping) and _id(value.get("id")) and _list_of(_id)(value.get("parents"))
+
+
+def _trained(value: Any) -> bool:
+    """A policy's record with whom it trained, and how that went."""
+    return (
+        isinstance(value, Mapping)
+        and _policy(value)
+        and _id(value.get("id"))
+        and _measured(value.get("lr"))
+        and _measured(value.get("after"))
+    )
+
+
 def _note(value: Any) -> bool:
     return isinstance(value, Mapping) and _text(value.get("kind")) and _text(value.get("text"))
 
@@ -82,4 +103,9 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "waiver": _text,
     "test": lambda value: value is None or _table_of(_measured)(value),
     "notes": _list_of(_note),
+    "births": _list_of(_birth),
+    "policies": _list_of(_trained),
+    "founders": _count,
+    "diversity": _measured,
+    "diverged": _count,
 }

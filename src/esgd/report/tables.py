@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from statistics import fmean
 from typing import Any
 
@@ -72,7 +69,7 @@ def table_1(comparison: Comparison) -> Table:
             "arm",
             "fitness θ_1:μ",
             f"θ_1:μ ↔ θ_{most}:μ",
-            *map(_heading, names),
+            *map(heading, names),
             *(f"ESGD ahead, {'fitness' if metric is None else 'test loss'}" for metric in judged),
         ),
         rows=tuple(
@@ -80,7 +77,7 @@ def table_1(comparison: Comparison) -> Table:
                 label,
                 mean_and_deviation([reached(entry) for entry in entries]),
                 _range(entries),
-                *(mean_and_deviation([_shown(e, name) for e in entries if name in tested(e)]) for name in names),
+                *(mean_and_deviation([shown(e, name) for e in entries if name in tested(e)]) for name in names),
                 *(ABSENT if entries is ours else str(lead(ours, entries, metric) or ABSENT) for metric in judged),
             )
             for label, entries in rows.items()
@@ -97,11 +94,11 @@ def differences_table(comparison: Comparison) -> Table:
         for label, entries in rows.items():
             if label in (champion, LAST):
                 continue
-            cells = (_difference(rows[champion], entries, metric) for metric in judged)
+            cells = (paired(rows[champion], entries, metric) for metric in judged)
             found.append((f"{champion} − {label}", *cells))
     return Table(
         title="Paired differences",
-        columns=("difference", *("fitness" if metric is None else _heading(metric) for metric in judged)),
+        columns=("difference", *("fitness" if metric is None else heading(metric) for metric in judged)),
         rows=tuple(found),
         caption="Mean over seeds with its 95% interval (Student’s t), and on how many seeds ESGD is strictly lower. "
         "Below 0 ESGD is ahead; an interval that contains 0 separates nothing. It is about other seeds, not about "
@@ -133,7 +130,8 @@ def _published(value: Any) -> str:
     return ABSENT if value is None else exact(value)
 
 
-def _difference(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None) -> str:
+def paired(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | None) -> str:
+    """Ours minus theirs over the seeds they share, with its interval, and on how many of them ours is lower."""
     found, finite_ones = lead(ours, theirs, metric), differences(ours, theirs, metric)
     if found is None:
         return ABSENT
@@ -142,11 +140,13 @@ def _difference(ours: Sequence[Entry], theirs: Sequence[Entry], metric: str | No
     return f"{interval([unit * difference for difference in finite_ones])}{some}, {found}"
 
 
-def _heading(metric: str) -> str:
+def heading(metric: str) -> str:
+    """The column of a test metric."""
     return f"test {metric}, %" if metric in SHARES else f"test {metric}"
 
 
-def _shown(entry: Entry, metric: str) -> float | None:
+def shown(entry: Entry, metric: str) -> float | None:
+    """A test metric in the unit of its column."""
     value = reached(entry, metric)
     return 100.0 * value if value is not None and metric in SHARES else value
 
@@ -186,7 +186,7 @@ def leaders(history: History, *, title: str = "The leader’s optimizer") -> Tab
     return Table(
         title=title,
         columns=("generation", "optimizer", "best fitness"),
-        rows=tuple((generation_name(line), _policy(line["leader"]), number(line["best"])) for line in history),
+        rows=tuple((generation_name(line), policy_words(line["leader"]), number(line["best"])) for line in history),
         caption="The last accepted optimizer of the fittest individual; an update that was backed off does not count.",
     )
 
@@ -203,21 +203,6 @@ def run_seconds(history: History) -> Table:
     spent = {phase: sum(line["seconds"].get(phase, 0.0) for line in history) for phase in phases}
     rows = [*spent.items(), ("together", sum(spent.values()))]
     return Table("Seconds", ("phase", "seconds"), tuple((phase, duration(seconds)) for phase, seconds in rows))
-
-
-def as_markdown(table: Table) -> str:
-    """A pipe table under its title; what would be markup in a cell is shown as text."""
-    head, *body = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    rule = ["---", *("---:" for _ in table.columns[1:])]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
-    return "\n\n".join(part for part in (f"**{_plain(table.title)}**", lines, _plain(table.caption)) if part) + "\n"
-
-
-def as_csv(table: Table) -> str:
-    """The columns and rows; title and caption are for people."""
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
-    return text.getvalue()
 
 
 def generation_name(line: Mapping[str, Any]) -> str:
@@ -249,7 +234,7 @@ def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> s
     return " ".join(said)
 
 
-def _policy(record: Mapping[str, Any] | None) -> str:
+def policy_words(record: Mapping[str, Any] | None) -> str:
     """A policy as the paper's table spells it: sgd, nesterov=F, lr=3.61e-4, momentum=0."""
     if record is None:
         return "untrained"
@@ -274,7 +259,3 @@ def _mean_duration(entries: Sequence[Entry]) -> str:
 def _ordinal(n: int) -> str:
     ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"
-
-
-def _plain(text: str) -> str:
-    return html.escape(text, quote=False).replace("|", "\\|").replace("\n", " ")

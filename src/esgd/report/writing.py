@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from esgd.errors import RunError
 from esgd.report.arms import Comparison, Histories, finite
+from esgd.report.beside import Run, grouped, paired_table, reached_table, runs_page
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
+from esgd.report.forms import as_markdown
 from esgd.report.page import comparison_page, run_page
 from esgd.report.records import line_fault
-from esgd.report.tables import as_markdown, differences_table, leaders_tables, ledger_table, published_table, table_1
+from esgd.report.tables import differences_table, leaders_tables, ledger_table, published_table, table_1
 
 PAGE = "report.html"
 
@@ -46,6 +48,30 @@ def write_run(folder: Path) -> Path:
     history = read_lines(folder / "history.jsonl")
     write_png(figure_run(history), folder / "run.png")
     return _write_page(folder, run_page(folder.resolve().name, _manifest(folder / "manifest.json"), history))
+
+
+def write_runs(folders: Sequence[Path], out: Path) -> Path:
+    """Read several runs, write table-1.md and report.html about all of them; returns the path of the latter."""
+    names = _names(folders)
+    runs = [
+        Run(name, _manifest(folder / "manifest.json"), read_lines(folder / "history.jsonl"))
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    page, groups = runs_page(runs), grouped(runs)
+    out.mkdir(parents=True, exist_ok=True)
+    tables = (reached_table(groups), paired_table(groups))
+    words = "\n".join(as_markdown(table) for table in tables if table.rows)
+    (out / "table-1.md").write_text(words, encoding="utf-8")
+    return _write_page(out, page)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of their paths that tell the folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    if len(set(parts)) < len(parts):
+        raise RunError("A run is given twice. Every run is compared with the others, so give each of them once.")
+    length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
+    return ["/".join(each[-length:]) for each in parts]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -82,6 +82,11 @@ def held_out_speakers(speech: Speech) -> tuple[str, ...]:
 
 def labelled(speech: Speech, *, held_out: Collection[str]) -> Corpus:
     """Align all utterances with models of the training speakers who are not held out."""
+    if isinstance(held_out, str):
+        raise DataError(
+            f"held_out={held_out!r} is one name. It is a collection of speakers; the letters of a name would be taken "
+            f"for speakers. Write held_out=({held_out!r},)."
+        )
     lexicon = Lexicon(speech.lexicon, speech.phones)
     for utterance in (*speech.train, *speech.test):
         _check(utterance, lexicon)

@@ -137,3 +137,8 @@ def test_an4_is_aligned() -> None:
     for split in (found.train, found.held_out, found.test):
         assert 0.15 < np.isin(np.concatenate(split.states), silence).mean() < 0.4
     assert len(np.unique(np.concatenate(found.train.states))) == 102
+
+
+def test_one_name_is_no_collection_of_speakers() -> None:
+    with pytest.raises(DataError, match=r"held_out='mmxg' is one name.*Write held_out=\('mmxg',\)"):
+        labelled(speech(), held_out="mmxg")

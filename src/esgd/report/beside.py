@@ -1,0 +1,126 @@
+"""Runs side by side, whatever they are: those of one recipe are seeds of the same thing, and seeds are paired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+from esgd.ledger import passes
+from esgd.report.arms import Entry, History, finite, reached, tested
+from esgd.report.numerals import ABSENT, count, duration, mean_and_deviation
+from esgd.report.page import Section, conditions, render_page
+from esgd.report.tables import Table, heading, paired, shown
+from esgd.report.views import embed, run_digest
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it lies on disk."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    history: History
+
+    @property
+    def entry(self) -> Entry:
+        """What it reached, in the form of a comparison's entries."""
+        known = [value for value in (finite(line["best"]) for line in self.history) if value is not None]
+        return {
+            "seed": self.manifest.get("seed"),
+            "fitness": min(known, default=None),
+            "test": self.history[-1].get("test"),
+            "work": sum(passes(line["ledger"]) for line in self.history),
+            "seconds": sum(sum(line["seconds"].values()) for line in self.history),
+        }
+
+
+def runs_page(runs: Sequence[Run]) -> str:
+    """The report of several runs."""
+    groups = grouped(runs)
+    tables = [table for table in (reached_table(groups), paired_table(groups)) if table.rows]
+    return render_page(
+        kicker="Runs of ESGD, side by side",
+        title=" · ".join(groups),
+        headline=cautions(groups),
+        about="",
+        sections=[
+            Section(heading="Performance", tables=tables),
+            *conditions({run.name: run.history for run in runs}, place="{}, "),
+        ],
+        views=embed({"runs": [run_digest(run.name, run.manifest, run.history) for run in runs]}),
+        closer=1,
+    )
+
+
+def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs of the same recipe with different seeds, under the name of the first."""
+    groups: dict[str, list[Run]] = {}
+    recipes: dict[str, str] = {}
+    for run in runs:
+        recipe = json.dumps([run.manifest.get("recipe"), run.manifest.get("data")], sort_keys=True)
+        name = recipes.setdefault(recipe, run.name) if run.manifest.get("recipe") else run.name
+        seeds = {each.manifest.get("seed") for each in groups.get(name, [])}
+        name = run.name if run.manifest.get("seed") in seeds else name  # the same seed again is no new seed
+        groups.setdefault(name, []).append(run)
+    return groups
+
+
+def cautions(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What must be known before the numbers are compared."""
+    said = []
+    for (a, ours), (b, theirs) in combinations(groups.items(), 2):
+        if ours[0].manifest.get("data") != theirs[0].manifest.get("data"):
+            said.append(f"{a} and {b} were not trained on the same data: their fitness cannot be compared.")
+    if len(groups) > 1 and max(map(len, groups.values())) == 1:
+        said.append("There is one seed of each: what differs between them may be luck.")
+    return said
+
+
+def reached_table(groups: Mapping[str, Sequence[Run]]) -> Table:
+    """What each recipe reached, over its seeds."""
+    entries = {name: [run.entry for run in runs] for name, runs in groups.items()}
+    metrics = _metrics(groups)
+    return Table(
+        title="What was reached",
+        columns=("run", "seeds", "generations", "fitness", *map(heading, metrics), "samples", "seconds"),
+        rows=tuple(
+            (
+                name,
+                ", ".join(str(entry["seed"]) for entry in entries[name]),
+                ", ".join(dict.fromkeys(str(run.history[-1]["k"]) for run in runs)),
+                mean_and_deviation([reached(entry) for entry in entries[name]]),
+                *(mean_and_deviation([shown(e, m) for e in entries[name] if m in tested(e)]) for m in metrics),
+                count(fmean(entry["work"] for entry in entries[name])),
+                duration(fmean(entry["seconds"] for entry in entries[name])),
+            )
+            for name, runs in groups.items()
+        ),
+        caption="Runs of one recipe stand in one row, mean ± sample standard deviation over their seeds. Fitness is "
+        "the lowest of the run, test metrics are those of its end. Samples: a forward pass counts 1, a backward 2.",
+    )
+
+
+def paired_table(groups: Mapping[str, Sequence[Run]]) -> Table:
+    """The first recipe minus each of the others, on the seeds that both have."""
+    (first, runs), *others = groups.items()
+    judged = [None, *_metrics(groups)]
+    ours = [run.entry for run in runs]
+    return Table(
+        title="Paired differences",
+        columns=("difference", *("fitness" if metric is None else heading(metric) for metric in judged)),
+        rows=tuple(
+            (f"{first} − {name}", *(paired(ours, [run.entry for run in theirs], metric) for metric in judged))
+            for name, theirs in others
+        ),
+        caption=f"Seed by seed, where both have the seed; {ABSENT} where they share none. Mean with its 95% interval "
+        f"(Student’s t), and on how many seeds {first} is strictly lower. An interval that contains 0 separates "
+        "nothing; one seed has no interval.",
+    )
+
+
+def _metrics(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    return list(dict.fromkeys(name for runs in groups.values() for run in runs for name in tested(run.entry)))

@@ -1,0 +1,7 @@
+"""Watch: a local page that follows runs while they go on, and afterwards."""
+
+from esgd.watch.followed import Followed
+from esgd.watch.runs import Runs
+from esgd.watch.server import Address, open_server
+
+__all__ = ["Address", "Followed", "Runs", "open_server"]

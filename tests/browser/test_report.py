@@ -1,0 +1,60 @@
+"""report.html in a real browser, opened as a file: the same views, and everything can be saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from esgd.report import write_run, write_runs
+from tests.unit.watch.histories import write_run as written
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_report_shows_the_views_and_asks_nobody(page: Page, tmp_path: Path) -> None:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    report = write_run(written(tmp_path / "mine", generations=3))
+    page.goto(report.as_uri())
+    expect(page.get_by_role("region", name="The runs")).to_contain_text("held 3 of 3")
+    expect(page.locator("#view-tree canvas")).to_be_visible()
+    assert requests == [report.as_uri()]
+
+
+@pytest.mark.parametrize(("kind", "head"), [("SVG", b"<svg"), ("PNG", b"\x89PNG")])
+@pytest.mark.parametrize("figure", ["#view-fitness", "#view-tree", "figure:not(.view)"])
+def test_figures_can_be_saved(page: Page, tmp_path: Path, figure: str, kind: str, head: bytes) -> None:
+    page.goto(write_run(written(tmp_path / "mine", generations=3)).as_uri())
+    with page.expect_download() as saved:
+        page.locator(figure).first.get_by_role("button", name=kind, exact=True).click()
+    data = Path(saved.value.path()).read_bytes()
+    assert data.startswith(head)
+    if kind == "PNG":
+        assert int.from_bytes(data[16:20], "big") >= 1500, "wide enough for print"
+
+
+def test_a_table_can_be_saved(page: Page, tmp_path: Path) -> None:
+    page.goto(write_run(written(tmp_path / "mine", generations=3)).as_uri())
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="LaTeX").first.click()
+    assert Path(saved.value.path()).read_text().startswith(r"\begin{table}")
+
+
+def test_the_generations_play(page: Page, tmp_path: Path) -> None:
+    page.goto(write_run(written(tmp_path / "mine", generations=3)).as_uri())
+    shown = page.locator("#view-points output")
+    expect(shown).to_have_text("generation 3 of 3")
+    page.get_by_role("button", name="Play the generations").click()
+    expect(shown).to_have_text("generation 2 of 3")
+    expect(shown).to_have_text("generation 3 of 3")
+
+
+def test_runs_stand_side_by_side(page: Page, tmp_path: Path) -> None:
+    folders = [written(tmp_path / name, generations=3, seed=seed) for seed, name in enumerate(("one", "two"))]
+    page.goto(write_runs(folders, tmp_path / "out").as_uri())
+    rows = page.get_by_role("region", name="The runs").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    page.get_by_role("checkbox").last.uncheck()
+    expect(rows).to_have_count(1)

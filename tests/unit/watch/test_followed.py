@@ -1,0 +1,124 @@
+"""A run that is being written is followed line by line, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from esgd.errors import RunError
+from esgd.watch import Followed, Runs
+from tests.unit.watch.histories import line, write_run
+
+
+def test_new_lines_are_read_as_they_come(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=2, planned=3)
+    followed = Followed(folder, "run")
+    followed.look()
+    assert (followed.k, followed.facts()["status"]) == (2, "running")
+    with (folder / "history.jsonl").open("a") as file:
+        file.write(json.dumps(line(3)) + "\n")
+    followed.look()
+    assert [each["k"] for each in followed.after(1)["lines"]] == [2, 3]
+    assert followed.facts()["status"] == "finished"
+
+
+def test_a_half_written_line_is_not_there_yet(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=1)
+    followed, text = Followed(folder, "run"), json.dumps(line(2)) + "\n"
+    with (folder / "history.jsonl").open("a") as file:
+        file.write(text[:40])
+        file.flush()
+        followed.look()
+        assert (followed.k, followed.fault) == (1, "")
+        file.write(text[40:])
+    followed.look()
+    assert (followed.k, followed.fault) == (2, "")
+
+
+def test_a_damaged_line_is_named_and_what_stands_before_it_is_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=2)
+    with (folder / "history.jsonl").open("a") as file:
+        file.write('{"k": 3, "best"\n' + json.dumps(line(4)) + "\n")
+    followed = Followed(folder, "run")
+    followed.look()
+    assert followed.k == 2
+    assert "Line 3 of run/history.jsonl is no record of a generation: it is not JSON" in followed.fault
+    assert "Resuming the run mends the file" in followed.fault
+
+
+def test_a_line_of_another_format_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=1)
+    with (folder / "history.jsonl").open("a") as file:
+        file.write('{"generation": 2, "loss": 0.5}\n')
+    followed = Followed(folder, "run")
+    followed.look()
+    assert "it has no 'k'" in followed.fault
+
+
+def test_a_history_that_was_rewritten_is_read_anew(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=4)
+    followed = Followed(folder, "run")
+    followed.look()
+    before = followed.facts()
+    aside = folder / "aside"
+    aside.write_text("".join(json.dumps(line(k)) + "\n" for k in (1, 2)))
+    aside.replace(folder / "history.jsonl")
+    followed.look()
+    assert followed.k == 2
+    assert followed.facts()["age"] == before["age"] + 1
+
+
+def test_a_run_that_says_nothing_for_long_is_called_silent(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=1, planned=3)
+    for name in ("history.jsonl", "manifest.json"):
+        os.utime(folder / name, (0, 0))
+    followed = Followed(folder, "run")
+    followed.look()
+    assert followed.facts()["status"].startswith("silent for")
+
+
+def test_following_writes_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=2)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.iterdir()]}
+    runs = Runs([tmp_path])
+    runs.listed()
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.iterdir()]} == before
+
+
+def test_runs_are_found_below_a_folder_and_inside_runs_nothing_is(tmp_path: Path) -> None:
+    for name in ("a/esgd", "a/single", "b"):
+        write_run(tmp_path / name, generations=1)
+    write_run(tmp_path / "b" / "checkpoint" / "000001", generations=1)
+    assert [run["name"] for run in Runs([tmp_path]).listed()["runs"]] == ["a/esgd", "a/single", "b"]
+
+
+def test_the_latest_run_and_those_beside_it_are_proposed(tmp_path: Path) -> None:
+    for age, name in enumerate(("b/esgd", "a/single", "a/esgd")):
+        folder = write_run(tmp_path / name, generations=1)
+        for file in folder.iterdir():
+            os.utime(file, (1000 + age, 1000 + age))
+    listed = Runs([tmp_path]).listed()
+    names = {run["id"]: run["name"] for run in listed["runs"]}
+    assert [names[id_] for id_ in listed["chosen"]] == ["a/esgd", "a/single"]
+
+
+def test_a_run_may_begin_and_vanish_while_it_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("esgd.watch.runs.EVERY", 0.0)
+    runs = Runs([tmp_path])
+    assert runs.listed() == {"runs": [], "chosen": []}
+    folder = write_run(tmp_path / "late", generations=1)
+    assert [run["name"] for run in runs.listed()["runs"]] == ["late"]
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    assert runs.listed()["runs"] == []
+
+
+@pytest.mark.parametrize(("name", "words"), [("nowhere", "not there"), ("file", "a file")])
+def test_what_is_no_folder_is_refused(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=f"is {words}. `esgd watch` follows the runs in a folder"):
+        Runs([tmp_path / name])
