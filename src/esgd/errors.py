@@ -44,6 +44,10 @@ class EngineError(EsgdError, RuntimeError):
     """The machine, or what runs on it, cannot do the work: workers die, memory is full, a task cannot be sent."""
 
 
+class TrackerError(EsgdError, RuntimeError):
+    """A tracker cannot be opened, or is none: said before anything is trained."""
+
+
 class MissingExtraError(EsgdError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

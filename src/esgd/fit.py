@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,20 @@ from esgd.engines import choose
 from esgd.engines.auto import Choice
 from esgd.errors import EsgdError
 from esgd.generation import State
+from esgd.html import BLUE, GREY, card, sparkline
+from esgd.policies import Policy
 from esgd.population import Population
-from esgd.progress import Reporter, reporter
+from esgd.progress import Reporter, check_progress, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe
 from esgd.spelling import decode, encode
+from esgd.tables import Frame, as_frame
+from esgd.tracking import Tracked, Tracker, check_trackers, following
+
+_CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,24 @@ class Result:
         """Metrics of the fittest on the split that selection never saw."""
         return dict(self.history[-1]["test"])
 
+    def frame(self, of: str = "generations") -> Frame:
+        """The history as a tidy pandas DataFrame: a row per generation, or, of "individuals", a row per generation
+        and individual. `esgd.tables` says which columns there are."""
+        return as_frame(self.history, of)
+
+    def _repr_html_(self) -> str:
+        last = self.history[-1]
+        leader = Policy.from_record(last["leader"]) if last["leader"] else "untrained"
+        facts = {
+            "fitness": f"{self.fitness:.6g}",
+            **{f"test {name}": "–" if value is None else f"{value:.4g}" for name, value in self.test.items()},
+            "generations": len(self.history),
+            "leader": leader,
+            **({"run": self.run} if self.run else {}),
+        }
+        curves = ((name, colour, [line[key] for line in self.history]) for name, colour, key in _CURVES)
+        return card("Result", facts, sparkline(curves))
+
     def __repr__(self) -> str:
         where = f", run={str(self.run)!r}" if self.run else ""
         return f"Result(fitness={self.fitness:.6g}, generations={len(self.history)}{where})"
@@ -71,7 +97,8 @@ def fit(
     seed: int,
     run: str | Path | None = None,
     engine: str | Engine = "auto",
-    progress: bool = True,
+    progress: bool | str = True,
+    trackers: Sequence[Tracker] = (),
     origin: str = "",
     report: bool = True,
 ) -> Result:
@@ -80,20 +107,33 @@ def fit(
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data it
     goes on where it stopped, and the result is the same, bit for bit, as if it never had; a folder of another run is
     refused.
-    At the end `report.html` is written there, unless `report` is False. `origin` is what `esgd resume` finds the task
-    by: a built-in, a TOML file or "package.module:task".
+    At the end `report.html` is written there, unless `report` is False.
+
+    `progress` is True for what suits the place (bars on a terminal, a figure in a notebook, plain lines in a file),
+    False for nothing, or one of "bars", "plain", "json". `trackers` are told of every generation; see
+    `esgd.integrations`. One that fails on the way is named, and the run goes on. `origin` is what `esgd resume` finds
+    the task by: a built-in, a TOML file or "package.module:task".
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
     seed = rules.seeds.root
+    check_trackers(trackers)
+    check_progress(progress)
     choose(engine, rules)  # what is no engine is refused before there is a folder
     with open_folder(run) as folder:
         choice = _choice(engine, folder.manifest(), rules, recipe)
-        folder.claim(_manifest(recipe, seed, choice, rules, origin))
+        manifest = folder.claim(_manifest(recipe, seed, choice, rules, origin))
         state, damaged = folder.latest(rules.genome)
         del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
-        with reporter(shown=progress, generations=recipe.stage_count, done=done) as reports:
+        past = state.history if state else ()
+        subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
+        with (
+            reporter(progress, stages=list(recipe.stages()), past=past) as reports,
+            following(trackers, subject, say=reports.say, warn=reports.warn) as followers,
+        ):
+            for line in past:
+                followers.write(line)
             for problem in damaged:
                 reports.say(f"{problem} Going on from generation {done}.")
             if state:
@@ -107,6 +147,7 @@ def fit(
                     for generation in generations:
                         saved = folder.save(generation.state)
                         reports.generation(generation)
+                        followers.write(saved.history[-1])
                         done, state = saved.k, saved if saved.k == recipe.stage_count else None
                         del generation, saved
             except KeyboardInterrupt:
@@ -114,8 +155,18 @@ def fit(
                 raise
             if folder.path is not None and report:
                 _write_report(folder.path, reports)
-    assert state is not None, "a recipe has at least one generation"
+            assert state is not None, "a recipe has at least one generation"
+            followers.finish(state.archive.best.module())
     return Result(state, list(state.history), folder.path)
+
+
+def _id(manifest: Mapping[str, Any]) -> str:
+    """What trackers know the run by; a run that began without one is told from others by its whole manifest."""
+    return str(manifest.get("id") or sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:32])
+
+
+def _name(path: Path | None, seed: int) -> str:
+    return path.resolve().name if path is not None else f"seed-{seed}"
 
 
 def _choice(engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe) -> Choice:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from esgd.html import card, remark
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Individual, Population
@@ -111,6 +112,18 @@ class Generation:
             f"k={self.k}  best {self.best.fitness:.4g}  elites {self.elite_mean:.4g}  "
             f"offspring among elites {self.offspring_among_elites:.0%}  leader {leader or 'untrained'}"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "best": f"{self.best.fitness:.6g}",
+            f"elites ({self.elites})": f"{self.elite_mean:.6g}",
+            "offspring among elites": f"{self.offspring_among_elites:.0%}",
+            "backed off": f"{self.backed_off} of {self.checked}",
+            **{f"test {name}": f"{value:.4g}" for name, value in self.test.items()},
+            "leader": self.best.policy or "untrained",
+            "guarantee": self.guarantee,
+        }
+        return card(f"Generation {self.k}", facts, *(remark(note.text) for note in self.notes))
 
     def record(self) -> dict[str, Any]:
         """The generation as one JSON object; what is not finite becomes null."""

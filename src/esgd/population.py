@@ -12,7 +12,10 @@ from torch import Tensor, nn
 
 from esgd.errors import RecipeError
 from esgd.genome import Buffers, Genome
+from esgd.html import card, remark
 from esgd.policies import Policy
+
+SHOWN = 5  # individuals in a notebook's card
 
 # Columns looked at together for the diversity: no third population in memory, and few enough for torch to sum them in
 # one thread, so that the number does not depend on how many there are.
@@ -106,6 +109,13 @@ class Population:
     def __repr__(self) -> str:
         best = f", best {float(self.fitness.min()):.4g}" if len(self) else ""
         return f"Population({len(self)} × {self.genome.size} parameters{best})"
+
+    def _repr_html_(self) -> str:
+        ranks = self.order[:SHOWN]
+        facts = {f"{self.fitness[i]:.6g}": f"{self.births[i].id}, {self.policies[i] or 'untrained'}" for i in ranks}
+        rest = len(self) - len(ranks)
+        more = [remark(f"and {rest} more, up to {float(self.fitness.max()):.6g}")] if rest else []
+        return card(f"Population of {len(self)}, {self.genome.size:,} parameters each", facts, *more)
 
     def join(self, other: Population) -> Population:
         """Ψ ∪ Ψ': the individuals of both, in this order."""

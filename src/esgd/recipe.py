@@ -11,6 +11,7 @@ import torch
 from torch import Generator
 
 from esgd.errors import RecipeError, did_you_mean
+from esgd.html import card
 from esgd.operators import (
     Elitist,
     Fresh,
@@ -220,6 +221,9 @@ class Recipe:
             generator=generator,
         )
 
+    def _repr_html_(self) -> str:
+        return card("Recipe", {name: _words(value) for name, value in self.described().items()})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain tables for TOML and JSON, resolved: every input of Algorithm 1, also those left at their default."""
         return self._spelt(encode)
@@ -249,3 +253,11 @@ def _encode_or_name(value: Any) -> Any:
         return encode(value)
     except RecipeError:
         return f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _words(value: Any) -> str:
+    """A table as a call: per_epoch(probability=0.7)."""
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{name}={_words(item)}" for name, item in value.items() if name != "kind" and item != {})
+        return f"{value['kind']}({inside})" if "kind" in value else f"{{{inside}}}"
+    return f"[{', '.join(map(_words, value))}]" if isinstance(value, list) else str(value)

@@ -1,5 +1,5 @@
 """The command line."""
 
-from esgd.cli.app import main
+from esgd.cli.ending import main
 
 __all__ = ["main"]

@@ -1,18 +1,13 @@
-"""`esgd`: run, compare, resume, report, watch, explain, list.
-
-Exit codes: 0 all is well; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written
-or continued; 130 interrupted, and the message says how to go on; 1 a defect of ours. Results go to standard output,
-progress and errors to standard error.
-"""
+"""`esgd`: run, resume, compare, report, watch, export, explain, data, list. Results go to standard output, progress and
+errors to standard error."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import traceback
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +17,27 @@ from rich.console import Console
 from esgd import report
 from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
+from esgd.cli.options import (
+    Data,
+    EngineName,
+    Json,
+    Progress,
+    Quiet,
+    ScaleName,
+    Seed,
+    Sets,
+    Track,
+    What,
+    progress_of,
+)
 from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
-from esgd.errors import EsgdError, MissingDataError, MissingExtraError, RunError
-from esgd.fit import fit
+from esgd.errors import MissingDataError, MissingExtraError, RunError
+from esgd.export import export
+from esgd.fit import Result, fit
+from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder
@@ -42,24 +52,6 @@ app = typer.Typer(
     help="Train a population of networks by Evolutionary Stochastic Gradient Descent.",
     epilog="WHAT is a built-in task (see `esgd list`), a TOML file, or 'package.module:task'.",
 )
-
-What = Annotated[str, typer.Argument(help="a built-in task, a TOML file, or 'package.module:task'", show_default=False)]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
-]
-Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
-]
-ScaleName = Annotated[
-    str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]")
-]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
 
 
 @app.callback()
@@ -78,6 +70,8 @@ def run(
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
+    track: Track = None,
+    progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -85,13 +79,18 @@ def run(
     study = _study(what, sets, scale, data)
     folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
-    _train(study, study.recipe, seed, folder, origin, engine=engine, as_json=as_json, quiet=quiet)
+    trackers = [choose_tracker(text) for text in track or []]
+    shown = progress_of(progress, quiet=quiet)
+    result = _train(study, study.recipe, seed, folder, origin, engine=engine, progress=shown, trackers=trackers)
+    _print(as_json, _summary(folder, result), show_result)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
     data: Data = None,
+    track: Track = None,
+    progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -106,7 +105,10 @@ def resume(
         )
     study, seed = find_study(manifest["origin"], data=data), manifest["seed"]
     recipe = Recipe.from_dict(manifest["recipe"])
-    _train(study, recipe, seed, folder, manifest["origin"], as_json=as_json, quiet=quiet)
+    trackers = [choose_tracker(text) for text in track or []]
+    shown = progress_of(progress, quiet=quiet)
+    result = _train(study, recipe, seed, folder, manifest["origin"], progress=shown, trackers=trackers)
+    _print(as_json, _summary(folder, result), show_result)
 
 
 def _train(
@@ -117,15 +119,14 @@ def _train(
     origin: str,
     *,
     engine: str = "auto",
-    as_json: bool,
-    quiet: bool,
-) -> None:
+    progress: str,
+    trackers: Sequence[Tracker],
+) -> Result:
     """Train a population, and beside its folder the network that it begins with, if the study has one."""
     task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
-    begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=not quiet)
+    begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
     recipe = founded(recipe, begun.model if begun else None)
-    result = fit(task, recipe, seed=seed, run=folder, engine=engine, progress=not quiet, origin=origin)
-    _print(as_json, _summary(folder, result), show_result)
+    return fit(task, recipe, seed=seed, run=folder, engine=engine, progress=progress, trackers=trackers, origin=origin)
 
 
 @app.command("compare")
@@ -140,6 +141,7 @@ def compare_(
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
+    progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -149,7 +151,8 @@ def compare_(
         print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
-    comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=not quiet)
+    shown = progress_of(progress, quiet=quiet)
+    comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=shown)
     _print(as_json, comparison, show_comparison)
     try:
         made_with = RunFolder(out / f"seed-{first_seed}" / "esgd").manifest()
@@ -185,6 +188,17 @@ def watch(
         if browser:
             webbrowser.open(server.address.url)
         server.serve_forever()
+
+
+@app.command("export")
+def export_(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    out: Annotated[Path | None, typer.Option(help="the folder for the files [default: RUN-export]")] = None,
+    kind: Annotated[str, typer.Option("--format", help="csv or parquet")] = "csv",
+) -> None:
+    """Write a run as tables for other tools: one file per generation, and one of all generations."""
+    for path in export(folder, out, format=kind):
+        print(path)
 
 
 @app.command()
@@ -237,33 +251,6 @@ def list_(as_json: Json = False) -> None:
     _print(as_json, inventory(), show_inventory)
 
 
-def main() -> None:
-    """Run the command line; errors are shown without a traceback unless --debug is given."""
-    debug = "--debug" in sys.argv
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
-    try:
-        app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has had enough
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        if debug:
-            raise
-        _say_error(error)
-        sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) else 1)
-
-
-def _say_error(error: Exception) -> None:
-    """An error of ours speaks for itself; any other, most often in a user's task, is named with its place."""
-    text = str(error)
-    if not isinstance(error, EsgdError):
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}). --debug shows the traceback."
-    Console(stderr=True).print(f"error: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
-
-
 def _plain(name: str) -> str:
     """A name that is safe as a folder's."""
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
@@ -273,7 +260,7 @@ def _study(what: str, sets: list[str] | None, scale: str | None, data: Path | No
     return overridden(find_study(what, scale=scale, data=data), sets or [])
 
 
-def _summary(folder: Path, result: Any) -> dict[str, Any]:
+def _summary(folder: Path, result: Result) -> dict[str, Any]:
     last = result.history[-1]
     held = sum(line["guarantee"] == "held" for line in result.history)
     return {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from uuid import uuid4
 
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""
@@ -17,6 +18,7 @@ def describe(
 ) -> dict[str, Any]:
     """The manifest of a run that begins now."""
     return {
+        "id": uuid4().hex,
         "origin": origin,
         "recipe": dict(recipe),
         "seed": seed,

@@ -26,7 +26,7 @@ Histories = dict[str, dict[int, list[dict[str, Any]]]]
 
 
 def compare(
-    study: Study, *, seeds: Iterable[int], out: Path, engine: str | Engine = "auto", progress: bool = True
+    study: Study, *, seeds: Iterable[int], out: Path, engine: str | Engine = "auto", progress: bool | str = True
 ) -> tuple[dict[str, Any], Histories]:
     """The comparison as one JSON object, and the histories behind it; the runs are in `out/seed-S/ARM`.
 
@@ -60,7 +60,7 @@ class Trial:
     seed: int
     folder: Path
     engine: str | Engine
-    progress: bool = field(kw_only=True)
+    progress: bool | str = field(kw_only=True)
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     histories: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     soups: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -105,8 +105,7 @@ class Trial:
             self.entries[SINGLE]["chosen"] = {"of": len(grid), "fitness": [result.fitness for result in results]}
 
     def _fit(self, task: Task, name: str, title: str, recipe: Recipe) -> Result:
-        if self.progress:
-            announce(f"seed {self.seed}, {title}")
+        announce(f"seed {self.seed}, {title}", self.progress)
         return fit(
             task,
             recipe,
@@ -142,13 +141,12 @@ class Trial:
 
 
 def begin(
-    study: Study, task: Task, *, seed: int, folder: Path, engine: str | Engine, progress: bool = True
+    study: Study, task: Task, *, seed: int, folder: Path, engine: str | Engine, progress: bool | str = True
 ) -> Result | None:
     """Train what comes first in a run folder of its own, if the study has a baseline."""
     if study.baseline is None:
         return None
-    if progress:
-        announce(f"seed {seed}, the network that everybody begins with")
+    announce(f"seed {seed}, the network that everybody begins with", progress)
     return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False)
 
 

@@ -1,0 +1,44 @@
+"""The options that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from esgd.progress import PROGRESS
+
+What = Annotated[str, typer.Argument(help="a built-in task, a TOML file, or 'package.module:task'", show_default=False)]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
+]
+Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
+]
+ScaleName = Annotated[
+    str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]")
+]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress; the same as --progress none")]
+Progress = Annotated[
+    str, typer.Option("--progress", metavar="KIND", help=f"{', '.join(PROGRESS)}; json is a line for every generation")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="tensorboard:DIR, mlflow:URI, wandb:PROJECT, or 'package.module:tracker'; may be given more than once",
+    ),
+]
+
+
+def progress_of(progress: str, *, quiet: bool) -> str:
+    """What --progress and --quiet say together."""
+    return "none" if quiet else progress

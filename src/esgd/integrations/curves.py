@@ -1,0 +1,63 @@
+"""What every tracker is sent: the same curves under the same names, and the recipe as flat settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from esgd.tracking import Record
+
+
+def curves(record: Record) -> dict[str, float]:
+    """The numbers of a generation by name; what diverged, or is not known, is left out.
+
+    | curve                       | meaning                                                                   |
+    |-----------------------------|---------------------------------------------------------------------------|
+    | `fitness/best`, `…/elites`, `…/mean` | of the fittest, the m elites, the population                      |
+    | `evolution/offspring_share` | of the elites, how many were born in this generation                      |
+    | `evolution/diversity`       | root-mean-square distance of two individuals                              |
+    | `evolution/founders`        | individuals of the start that still have descendants                      |
+    | `sgd/backed_off_share`      | of the SGD updates that were looked at, how many were taken back          |
+    | `leader/lr`                 | the learning rate that the fittest last accepted                          |
+    | `test/NAME`                 | of the fittest, on the split that selection never sees                    |
+    | `seconds/total`             | of the generation                                                         |
+
+    >>> curves({"k": 1, "best": 0.5, "mean": None, "leader": {"optimizer": "adam", "lr": 0.01}})
+    {'fitness/best': 0.5, 'leader/lr': 0.01}
+    """
+    leader, seconds, checked = record.get("leader") or {}, record.get("seconds"), record.get("checked")
+    values = {
+        "fitness/best": record.get("best"),
+        "fitness/elites": record.get("elite_mean"),
+        "fitness/mean": record.get("mean"),
+        "evolution/offspring_share": record.get("offspring_among_elites"),
+        "evolution/diversity": record.get("diversity"),
+        "evolution/founders": record.get("founders"),
+        "sgd/backed_off_share": record["backed_off"] / checked if checked else None,
+        "leader/lr": leader.get("lr"),
+        **{f"test/{name}": value for name, value in (record.get("test") or {}).items()},
+        "seconds/total": sum(seconds.values()) if seconds else None,
+    }
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+def settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe, the seed and what the run was made with, as flat names and scalars.
+
+    >>> settings({"seed": 3, "recipe": {"population": 16, "backoff": {"kind": "per_epoch"}}})
+    {'population': 16, 'backoff.kind': 'per_epoch', 'seed': 3}
+    """
+    chosen = {name: manifest[name] for name in ("seed", "engine", "versions") if name in manifest}
+    return {**dict(_flat("", manifest.get("recipe", {}))), **dict(_flat("", chosen))}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        pairs = [(str(name), item) for name, item in value.items()]
+    elif isinstance(value, list | tuple):
+        pairs = [(str(number), item) for number, item in enumerate(value)]
+    else:
+        yield prefix, value
+        return
+    for name, item in pairs:
+        yield from _flat(f"{prefix}.{name}" if prefix else name, item)

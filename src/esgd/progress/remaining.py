@@ -1,0 +1,125 @@
+"""How long a run will take yet, judged by what it has taken so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+from esgd.recipe import Stage
+
+RECENT = 3  # generations that the next ones are expected to be like: early ones may be cheaper or dearer
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds to go. Not `whole` if something that is yet to come has never been timed: then it is a lower bound.
+
+    >>> print(Estimate(100.0)), print(Estimate(7300.0, whole=False))
+    about 2 min left
+    over 2 h 02 min left
+    (None, None)
+    """
+
+    seconds: float
+    whole: bool = True
+
+    def __str__(self) -> str:
+        return f"{'about' if self.whole else 'over'} {duration(self.seconds)} left"
+
+
+class Remaining:
+    """Watches the phases of each generation go by.
+
+    An SGD step is expected to take as long per epoch as the last few did, and the rest of a generation as long as that
+    of the last few; inside a phase, what has been done of it counts more the further it is.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        past: Sequence[Mapping[str, Any]] = (),
+        now: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._stages, self._now, self._done = stages, now, len(past)
+        self._sgd, self._rest = list[float](), list[float]()  # per epoch, and per generation that breeds
+        for line, stage in zip(past, stages, strict=False):
+            self._learn(stage, _sgd_seconds(line), sum(line["seconds"].values()))
+        self._begun, self._phase, self._trained, self._part = now(), "sgd", 0.0, 0.0
+
+    def tick(self, phase: str, done: int, total: int) -> None:
+        """So much of a phase is done. What comes before the first SGD step, the fitness of the start, is no phase."""
+        if phase == "sgd":
+            self._trained = self._now() - self._begun
+        elif not self._trained:
+            return
+        self._phase, self._part = phase, done / max(1, total)
+
+    def generation(self) -> float:
+        """A generation has ended; returns the seconds it took."""
+        now = self._now()
+        took = now - self._begun
+        self._learn(self._stages[self._done], self._trained, took)
+        self._done, self._begun, self._phase, self._trained, self._part = self._done + 1, now, "sgd", 0.0, 0.0
+        return took
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What is left, or None while nothing can be said."""
+        if self._done >= len(self._stages):
+            return None
+        this, later = self._stages[self._done], self._stages[self._done + 1 :]
+        elapsed = self._now() - self._begun
+        epoch = fmean(self._sgd[-RECENT:]) if self._sgd else None
+        if self._phase == "sgd":
+            sgd = _total(elapsed, self._part, None if epoch is None else epoch * this.sgd_epochs)
+            if sgd is None:
+                return None
+            epoch, left = epoch or sgd / this.sgd_epochs, max(0.0, sgd - elapsed)
+            coming = [this, *later]
+        else:
+            epoch = epoch or self._trained / this.sgd_epochs
+            expected = fmean(self._rest[-RECENT:]) if self._rest else None
+            rest = _total(elapsed - self._trained, self._part if this.evolution_steps == 1 else 0.0, expected)
+            left, coming = max(0.0, (rest or 0.0) - (elapsed - self._trained)), list(later)
+        breeding = sum(stage.evolution_steps > 0 for stage in coming)
+        seconds = left + epoch * sum(stage.sgd_epochs for stage in later)
+        if self._rest:
+            return Estimate(seconds + breeding * fmean(self._rest[-RECENT:]))
+        return Estimate(seconds, whole=breeding == 0)
+
+    def _learn(self, stage: Stage, sgd: float, whole: float) -> None:
+        if not stage.evolution_steps:
+            self._sgd.append(whole / stage.sgd_epochs)
+        else:
+            self._sgd.append(sgd / stage.sgd_epochs)
+            self._rest.append(max(0.0, whole - sgd))
+
+
+def _sgd_seconds(line: Mapping[str, Any]) -> float:
+    """Of a generation in the history: SGD, and the fitness that belongs to it."""
+    seconds, ledger = line["seconds"], line["ledger"]
+    own, others = ledger["fitness_sgd"], ledger["fitness_evolution"]
+    return float(seconds["sgd"] + seconds["fitness"] * (own / (own + others) if own + others else 1.0))
+
+
+def _total(elapsed: float, part: float, expected: float | None) -> float | None:
+    """How long a phase takes in all: what was expected gives way to what is seen as the phase goes on."""
+    seen = elapsed / part if part else None
+    if seen is None or expected is None:
+        return expected if seen is None else seen
+    return part * seen + (1 - part) * max(expected, elapsed)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(0.4), duration(42.3), duration(170), duration(7300)
+    ('1 s', '42 s', '3 min', '2 h 02 min')
+    """
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

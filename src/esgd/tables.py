@@ -1,0 +1,114 @@
+"""The history as tidy tables: flat rows of numbers and words, for pandas, CSV and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from esgd.errors import MissingExtraError, RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Frame: TypeAlias = "DataFrame"
+Line = Mapping[str, Any]
+Row = dict[str, Any]
+
+_LISTS = ("fitness", "policies", "births", "notes")
+_NULLABLE = {"rank": "Int64", "born": "Int64", "founder": "Int64", "accepted": "boolean"}
+
+
+def generations(history: Sequence[Line]) -> list[Row]:
+    """A row for every generation: everything in its line but the lists, and the health notes as words.
+
+    What is nested gets a name with an underscore: `leader_lr`, `test_loss`, `ledger_sgd_backward`, `seconds_sgd`.
+    """
+    return _even(
+        {
+            **dict(_flat("", {name: value for name, value in line.items() if name not in _LISTS})),
+            "notes": " ".join(note["text"] for note in line.get("notes", ())),
+        }
+        for line in history
+    )
+
+
+def individuals(history: Sequence[Line]) -> list[Row]:
+    """A row for everybody who lived in a generation: the μ of Ψ^(k), the fittest first, then those who gave way.
+
+    | column                          | meaning                                                                     |
+    |---------------------------------|-----------------------------------------------------------------------------|
+    | `k`, `id`                       | the generation; the individual, who keeps the id for life                   |
+    | `survived`, `rank`, `elite`     | is in Ψ^(k); at which rank from 1; among the m elites                       |
+    | `fitness`                       | at the end of the generation, or when it gave way; none if it diverged      |
+    | `trained`                       | took an SGD step in this generation: it was there before                    |
+    | `before`, `after`, `accepted`   | fitness before and after the SGD step; whether the update was kept          |
+    | `optimizer`, `lr`, `momentum` … | what it was trained with; `settings_…` are the task's                       |
+    | `born`, `parents`, `sigma`, `founder` | its birth: generation, ids of its mates, mutation strength, lineage   |
+    """
+    births: dict[str, Mapping[str, Any]] = {}
+    return _even(row for line in history for row in _everybody(line, births))
+
+
+TABLES: Mapping[str, Callable[[Sequence[Line]], list[Row]]] = {"generations": generations, "individuals": individuals}
+
+
+def as_frame(history: Sequence[Line], of: str) -> Frame:
+    """One of `TABLES` as a pandas DataFrame."""
+    if of not in TABLES:
+        raise RecipeError(f"{of!r} is not a table of a history. {did_you_mean(of, TABLES)}")
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingExtraError("pandas", "pandas", "A DataFrame") from error
+    frame = pandas.DataFrame(TABLES[of](history))
+    return frame.astype({name: kind for name, kind in _NULLABLE.items() if name in frame})
+
+
+def _everybody(line: Line, births: dict[str, Mapping[str, Any]]) -> Iterator[Row]:
+    """The rows of a generation; `births` remembers where those came from that are met again."""
+    births.update((birth["id"], birth) for birth in line["births"])
+    policies = {policy["id"]: policy for policy in line["policies"]}
+    alive = list(zip((birth["id"] for birth in line["births"]), line["fitness"], strict=True))
+    for rank, (id_, fitness) in enumerate(sorted(alive, key=lambda each: (each[1] is None, each[1])), start=1):
+        standing = {"survived": True, "rank": rank, "elite": rank <= line["elites"], "fitness": fitness}
+        yield {"k": line["k"], "id": id_, **standing, **_step(policies.get(id_)), **_birth(id_, births)}
+    for id_ in [id_ for id_ in policies if id_ not in {id_ for id_, _ in alive}]:
+        standing = {"survived": False, "rank": None, "elite": False, "fitness": policies[id_]["after"]}
+        yield {"k": line["k"], "id": id_, **standing, **_step(policies[id_]), **_birth(id_, births)}
+
+
+def _step(policy: Mapping[str, Any] | None) -> Row:
+    if policy is None:
+        return {"trained": False}
+    outcome = {name: policy[name] for name in ("before", "after", "accepted")}
+    rest = {name: value for name, value in policy.items() if name not in ("id", *outcome)}
+    return {"trained": True, **outcome, **dict(_flat("", rest))}
+
+
+def _birth(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Row:
+    birth = births.get(id_, {})  # nobody wrote down the births of the initial population
+    return {
+        "born": int(id_.split(".")[0]),
+        "parents": " ".join(birth.get("parents", ())),
+        "sigma": birth.get("sigma"),
+        "founder": birth.get("founder"),
+    }
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        pairs = [(str(name), item) for name, item in value.items()]
+    elif isinstance(value, list | tuple):
+        pairs = [(str(number), item) for number, item in enumerate(value, start=1)]
+    else:
+        yield prefix, value
+        return
+    for name, item in pairs:
+        yield from _flat(f"{prefix}_{name}" if prefix else name, item)
+
+
+def _even(rows: Iterator[Row]) -> list[Row]:
+    """All rows with the columns of all, in the order of their first appearance."""
+    made = list(rows)
+    columns = list(dict.fromkeys(name for row in made for name in row))
+    return [{name: row.get(name) for name in columns} for row in made]
