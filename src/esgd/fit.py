@@ -126,13 +126,13 @@ def fit(
         state, damaged = folder.latest(rules.genome)
         del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
-        past = state.history if state else ()
+        history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
         with (
-            reporter(progress, stages=list(recipe.stages()), past=past) as reports,
+            reporter(progress, stages=list(recipe.stages()), past=tuple(history)) as reports,
             following(trackers, subject, say=reports.say, warn=reports.warn) as followers,
         ):
-            for line in past:
+            for line in history:
                 followers.write(line)
             for problem in damaged:
                 reports.say(f"{problem} Going on from generation {done}.")
@@ -147,7 +147,8 @@ def fit(
                     for generation in generations:
                         saved = folder.save(generation.state)
                         reports.generation(generation)
-                        followers.write(saved.history[-1])
+                        history.append(saved.history[-1])
+                        followers.write(history[-1])
                         done, state = saved.k, saved if saved.k == recipe.stage_count else None
                         del generation, saved
             except KeyboardInterrupt:
@@ -157,7 +158,7 @@ def fit(
                 _write_report(folder.path, reports)
             assert state is not None, "a recipe has at least one generation"
             followers.finish(state.archive.best.module())
-    return Result(state, list(state.history), folder.path)
+    return Result(state, history, folder.path)
 
 
 def _id(manifest: Mapping[str, Any]) -> str:
