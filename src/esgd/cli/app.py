@@ -48,7 +48,8 @@ Sets = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
+    str,
+    typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, ray, or e.g. pool:workers=4,inner=vmap"),
 ]
 ScaleName = Annotated[
     str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")
@@ -90,10 +91,11 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
     data: Data = None,
+    engine: EngineName = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was stopped, exactly where it was."""
+    """Go on with a run that was stopped, exactly where it was; by itself, with the engine it had."""
     manifest = RunFolder(folder).manifest()
     if manifest is None:
         raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
@@ -104,7 +106,7 @@ def resume(
         )
     study, seed = find_study(manifest["origin"], data=data), manifest["seed"]
     recipe = Recipe.from_dict(manifest["recipe"])
-    _train(study, recipe, seed, folder, manifest["origin"], as_json=as_json, quiet=quiet)
+    _train(study, recipe, seed, folder, manifest["origin"], engine=engine, as_json=as_json, quiet=quiet)
 
 
 def _train(
