@@ -492,9 +492,9 @@ def test_where_there_is_no_cluster_that_is_said_at_once(address: str) -> None:
 
 @pytest.mark.usefixtures("outside")
 def test_something_else_that_answers_at_an_address_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from esgd.engines.ray import joining
+    from esgd.engines.ray import addresses
 
-    monkeypatch.setattr(joining, "JOINS", 5.0)
+    monkeypatch.setattr(addresses, "JOINS", 5.0)
     with socket.create_server(("127.0.0.1", 0)) as server:  # it never says anything
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(EngineError, match=f"no Ray cluster at address='{address}': .*not let us join in 5 s"):

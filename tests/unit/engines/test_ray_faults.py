@@ -237,13 +237,15 @@ def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing
 
 def test_a_node_that_is_lost_while_its_workers_get_ready_ends_nothing(nodes: Nodes, tmp_path: Path) -> None:
     """All three of them at once, and nobody is ready elsewhere."""
+    nodes.just(0)
     large = nodes.add(cpus=3)
     task = the_task()
     task.ballast = Slow(tmp_path)  # type: ignore[attr-defined]
     with ThreadPoolExecutor(1) as beside:
-        found = beside.submit(run, Ray(workers=5), task=task)
-        assert until(lambda: len(list(tmp_path.iterdir())) == 5)
+        found = beside.submit(run, Ray(workers=3), task=task)
+        assert until(lambda: len(list(tmp_path.iterdir())) == 3)
         nodes.remove(large)
+        nodes.add()
         assert difference(found.result(), quiet()) == ""
 
 

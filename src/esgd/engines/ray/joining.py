@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -18,14 +15,12 @@ import ray
 from ray._private import ray_constants, worker
 
 from esgd.engines.computing import available_memory, cores
+from esgd.engines.ray.addresses import check_answers, is_the_same
 from esgd.engines.ray.cluster import Asked, check_is_there
 from esgd.errors import EngineError
 
 STORE = 1 << 30
 """Bytes of the object store of a Ray that is started here. Its own choice, a third of the memory, is for other work."""
-
-ANSWERS, JOINS = 10.0, 40.0
-"""Seconds until somebody has to answer at an address, and until a cluster there has to be joined."""
 
 QUIETLY: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
@@ -34,7 +29,8 @@ class Membership:
     """What this process has joined for its runs, and how many of them use it: the last one leaves."""
 
     def __init__(self) -> None:
-        self._lock, self._runs, self._exits = threading.Lock(), 0, ExitStack()
+        self._runs, self._exits = 0, ExitStack()
+        self._lock = threading.RLock()  # a run may be left while its memory is collected, at any moment
 
     def enter(self, address: str | None, join: Callable[[], AbstractContextManager[None]]) -> bool:
         """Whether it must be left again: what was there before any run of ours is not ours to leave."""
@@ -118,8 +114,7 @@ def _join(where: str) -> None:
             f"cluster, by `ray job submit` for instance, or unset it."
         )
     try:
-        _knock(where)
-        _rehearse(where)
+        check_answers(where)
         with _uninterrupted():
             ray.init(where, **QUIETLY)
     except (OSError, ValueError, RuntimeError) as error:
@@ -129,61 +124,15 @@ def _join(where: str) -> None:
         ) from error
 
 
-def _knock(address: str) -> None:
-    """See whether anybody is there: Ray itself would try for many minutes."""
-    host, _, port = address.rpartition(":")
-    for last, name in enumerate(names := _names(host), start=1) if port.isdigit() else ():
-        try:
-            socket.create_connection((name, int(port)), timeout=ANSWERS).close()
-            break
-        except OSError:
-            if last == len(names):
-                raise
-
-
-def _names(host: str) -> list[str]:
-    """What a host is called; this machine is called two things, and Ray uses the one that others can reach it by."""
-    host = host.strip("[]")
-    return [host] if host not in ("localhost", "127.0.0.1") else [ray.util.get_node_ip_address(), host]
-
-
-def _rehearse(address: str) -> None:
-    """Join in a process that can be given up on: where something else answers than Ray, `ray.init` never returns."""
-    command = "import logging, sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)"
-    try:
-        tried = subprocess.run(
-            [sys.executable, "-P", "-c", command, address],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=JOINS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"whoever answers there does not let us join in {JOINS:g} s") from error
-    if tried.returncode:
-        raise OSError((tried.stderr.strip().splitlines() or ["Ray gave up without a word"])[-1])
-
-
 def _check_is_the_same(address: str | None, *, started_here: bool) -> None:
     """Refuse an address that is not that of the cluster this process is part of."""
     at = ray.get_runtime_context().gcs_address
-    if address in (None, "auto", at) or (address == "local" and started_here):
-        return
-    host, _, port = str(address).rpartition(":")
-    if port == at.rpartition(":")[2] and at.rpartition(":")[0] in {_resolved(name) for name in _names(host)}:
+    if address in (None, "auto") or (address == "local" and started_here) or is_the_same(str(address), at):
         return
     raise EngineError(
         f"address={address!r} is not that of the Ray which this process has joined already, {at!r}. A process can be "
         f"part of one only. Leave the address out, or call ray.shutdown() first."
     )
-
-
-def _resolved(name: str) -> str:
-    try:
-        return socket.gethostbyname(name)
-    except OSError:
-        return name
 
 
 def _said(error: Exception) -> str:
