@@ -7,7 +7,10 @@ import warnings
 
 
 def warn(text: str) -> None:
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "esgd":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, RuntimeWarning, stacklevel=level)
+    frame, level, users = inspect.currentframe(), 1, 1
+    while frame is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "esgd":
+            users = level  # who called the outermost of our functions
+        frame = frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=users)

@@ -193,6 +193,19 @@ def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
     assert agenda.open(jobs) == []
 
 
+@pytest.mark.parametrize(
+    ("lost_on", "is_hopeless"),
+    [("aa", False), ("aab", True), ("axy", False), ("aaxyb", True), ("xyzxyzxyz", False), ("xyzxyzxyzx", True)],
+)
+def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
+    lost_on: str, is_hopeless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from esgd.engines.ray import losses
+
+    monkeypatch.setattr(losses, "living", lambda: {"a", "b"})
+    assert losses.hopeless(list(lost_on)) is is_hopeless
+
+
 # Bits
 
 
