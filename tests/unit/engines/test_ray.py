@@ -694,6 +694,10 @@ try:
 except esgd.errors.EngineError as error:
     print(error)
 assert not ray.is_initialized()
+try:
+    run(esgd.Ray(workers=1, gpus_per_worker=100))
+except esgd.errors.EngineError as error:
+    print(error)
 """
 
 
@@ -724,7 +728,11 @@ def test_two_runs_share_a_ray_until_the_last_one_ends_and_none_starts_another(tm
     process = script(tmp_path, then=TWO)
     said, complained = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complained) == (0, "")
-    assert said.startswith("Ray has been shut down while a run was using it.")
+    gone, unmet = said.splitlines()
+    assert gone.startswith("Ray has been shut down while a run was using it.")
+    assert unmet.startswith("no worker could be placed on the cluster. Each asks one node for 1 CPU, 100 GPU"), (
+        "at once"
+    )
 
 
 @LINUX

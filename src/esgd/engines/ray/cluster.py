@@ -35,9 +35,11 @@ class Asked:
         >>> Asked(cpus=0.1, gpus=0.4).on({"CPU": 16.0, "GPU": 4.0})
         8
         """
-        cpus, gpus = node.get("CPU", 0.0), node.get("GPU", 0.0)
-        by_gpus = int(gpus) * _times(1.0, self.gpus) if 0 < self.gpus < 1 else _times(gpus, self.gpus)
-        return min(_times(cpus, self.cpus) if self.cpus else by_gpus, by_gpus if self.gpus else _times(cpus, self.cpus))
+        fits = [_times(node.get("CPU", 0.0), self.cpus)] if self.cpus else []
+        if self.gpus:
+            gpus = node.get("GPU", 0.0)
+            fits.append(int(gpus) * _times(1.0, self.gpus) if self.gpus < 1 else _times(gpus, self.gpus))
+        return min(fits)
 
     def unmet(self, seconds: float, reason: str = "") -> EngineError:
         """What to say if nobody could be placed for so long; `reason` is what became of the last one, if anything."""
@@ -73,7 +75,7 @@ def _times(amount: float, share: float) -> int:
     >>> _times(0.6, 0.2), _times(1.0, 0.3)
     (3, 3)
     """
-    return floor(amount / share + 1e-6) if share else 0
+    return floor(amount / share + 1e-6)
 
 
 def _spelt(resources: dict[str, float]) -> str:
