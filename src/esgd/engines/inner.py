@@ -52,6 +52,8 @@ def sending(where: str) -> Iterator[None]:
     """Say what is wrong with a task that cannot be pickled."""
     try:
         yield
+    except EngineError:  # there is no memory for it, say
+        raise
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
         raise EngineError(
             f"the task cannot be sent to {where}: {error}. Data, network and loss are pickled; open files, locks, "
