@@ -15,6 +15,7 @@ from esgd.algorithm import evolve
 from esgd.beginning import prepare
 from esgd.engines import choose
 from esgd.engines.auto import Choice
+from esgd.engines.choose import bits
 from esgd.errors import EsgdError
 from esgd.generation import State
 from esgd.html import BLUE, GREY, card, sparkline
@@ -177,7 +178,8 @@ def _choice(engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rul
     choice = choose(engine, rules, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = decode(manifest["engine"])
-        return replace(choice, why=f"engine: {choice.engine}; this run began with {began}. The last bits may differ.")
+        same = "The bits are the same." if bits(choice.engine) == bits(began) else "The last bits may differ."
+        return replace(choice, why=f"engine: {choice.engine}; this run began with {began}. {same}")
     return choice
 
 

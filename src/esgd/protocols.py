@@ -93,6 +93,16 @@ class DealsTogether(Protocol):
 
 
 @runtime_checkable
+class HoldsData(Protocol):
+    """A task that says what its data are. Nobody writes into them, so all workers of a machine can read one copy;
+    whatever else a task holds, each worker has for itself."""
+
+    def data(self) -> Any:
+        """Something that holds them: tensors, arrays, objects that have such."""
+        ...
+
+
+@runtime_checkable
 class Repeats(Protocol):
     """A task whose steps may take every sample through the network more than once."""
 

@@ -41,7 +41,8 @@ def shared(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A check opens its engine several times: they share a Ray."""
-    from esgd.engines.ray.cluster import Asked, joined
+    from esgd.engines.ray.cluster import Asked
+    from esgd.engines.ray.joining import joined
 
     with joined(None, Asked(cpus=1, gpus=0), 3):
         yield

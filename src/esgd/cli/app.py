@@ -89,12 +89,13 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
     data: Data = None,
+    engine: EngineName = "auto",
     track: Track = None,
     progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was stopped, exactly where it was."""
+    """Go on with a run that was stopped, exactly where it was; by itself, with the engine it had."""
     manifest = RunFolder(folder).manifest()
     if manifest is None:
         raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
@@ -107,7 +108,7 @@ def resume(
     recipe = Recipe.from_dict(manifest["recipe"])
     trackers = [choose_tracker(text) for text in track or []]
     shown = progress_of(progress, quiet=quiet)
-    result = _train(study, recipe, seed, folder, manifest["origin"], progress=shown, trackers=trackers)
+    result = _train(study, recipe, seed, folder, manifest["origin"], engine=engine, progress=shown, trackers=trackers)
     _print(as_json, _summary(folder, result), show_result)
 
 

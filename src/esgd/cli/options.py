@@ -16,7 +16,8 @@ Sets = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, or e.g. pool:workers=4,inner=vmap")
+    str,
+    typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, ray, or e.g. pool:workers=4,inner=vmap"),
 ]
 ScaleName = Annotated[
     str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")

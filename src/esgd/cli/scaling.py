@@ -4,7 +4,7 @@
 |-----------|-----------------------------------------------------------------------------------------------|
 | SGD       | ⌈μ / N⌉ individuals one after another: the last one to finish is waited for                   |
 | breeding  | K_v ⌈λ / N⌉ fitness passes, and another for survivors that had been aborted, here left out    |
-| driver    | μ times what it spends on an individual and its offspring                                     |
+| driver    | μ times what it spends on an individual with four births; other numbers were not measured     |
 | network   | all bytes that are moved, one after another through the driver's own connection               |
 
 Workers are alike and individuals equally long, so it is the best that can be. Beyond N = μ nothing is gained in the SGD
@@ -22,8 +22,14 @@ from esgd.recipe import Recipe
 DRIVER = 1.33e-3
 """Seconds of the driver for an individual and four births, as `benchmarks.cluster` measured them on one core."""
 
+PROCESS = 0.27e9
+"""Bytes of a worker before it holds any row: 253 to 293 MB of Python, torch and Ray, as measured on digits."""
+
 COPIES = 5
 """Rows that a worker holds: the individual, its mark, gradients and two moments of ADAM."""
+
+STORED = 2
+"""Rows of a worker in its node's object store: the individual as it came, and as it goes back."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ def generation(recipe: Recipe, *, row: int, individual: float, evaluation: float
     Individuals go to a worker and come back; parents go to every node that breeds; survivors come back.
     """
     mu, steps = recipe.population, recipe.evolution_steps
+    there = min(workers.per_node, workers.count)
     moved = row * (2 * mu + steps * mu * (workers.nodes + 1))
     terms = {
         "sgd": ceil(mu / workers.count) * individual,
@@ -54,12 +61,12 @@ def generation(recipe: Recipe, *, row: int, individual: float, evaluation: float
     }
     return {
         "workers": workers.count,
-        "per_node": min(workers.per_node, workers.count),
+        "per_node": there,
         "seconds_per_individual": individual,
         "seconds_per_evaluation": evaluation,
         "row_bytes": row,
         "seconds": sum(terms.values()),
         **terms,
         "bytes_moved": moved,
-        "memory_per_node": row * (COPIES * min(workers.per_node, workers.count) + steps * mu),
+        "memory_per_node": int(there * PROCESS) + row * ((COPIES + STORED) * there + steps * mu),
     }

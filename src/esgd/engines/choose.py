@@ -7,6 +7,7 @@ from typing import Any
 
 from esgd.engines.auto import Choice, default_device, fastest, suited_loop
 from esgd.engines.computing import Computing
+from esgd.engines.inner import for_a_worker
 from esgd.engines.loop import Loop
 from esgd.engines.pool import Pool
 from esgd.engines.ray import Ray
@@ -32,7 +33,7 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
         return Choice(engine, "")
     if not isinstance(engine, str):
         raise RecipeError(
-            f"engine={engine!r} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', or a value such as "
+            f"engine={engine!r} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', 'ray', or a value such as "
             f"Pool(inner=Vmap(chunk=32), workers=4)."
         )
     name, _, text = engine.partition(":")
@@ -48,6 +49,23 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
     if load is None:
         return Choice(suited_loop(rules.genome.size, computing), "")
     return fastest(rules, load, computing)
+
+
+def bits(engine: Engine) -> Any:
+    """What the last bits of a result depend on: not on how many workers there are, nor on where they are.
+
+    >>> bits(Pool(workers=2)) == bits(Ray(workers=9, address="auto")) == bits(Loop(threads=1))
+    True
+    """
+    match engine:
+        case Pool():
+            return for_a_worker(engine.inner), engine.inner.device
+        case Ray():
+            return for_a_worker(engine.inner), "cuda" if engine.gpus_per_worker else engine.inner.device
+        case Loop() | Vmap():
+            return engine, engine.device
+        case _:
+            return engine
 
 
 def _settings(engine: str, text: str) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class Failure:
     trace: str
 
     @staticmethod
-    def of(error: Exception) -> Failure:
-        """The exception that is being handled."""
-        return Failure(error if _can_travel(error) else None, traceback.format_exc())
+    def of(error: BaseException) -> Failure:
+        """The exception that is being handled; one that would end or interrupt the process is told in words."""
+        return Failure(error if isinstance(error, Exception) and _can_travel(error) else None, traceback.format_exc())
 
     def raise_again(self, what: str = "") -> NoReturn:
         """The worker's own exception where it could travel; a note says what it was at, its cause where."""

@@ -81,6 +81,9 @@ class Pictures:
         augment = {} if self.augment is None else {"augment": getattr(self.augment, "__qualname__", repr(self.augment))}
         return {**self.stored.describe(), **look, **augment}
 
+    def data(self) -> tuple[Tensor, ...]:
+        return self.stored.data()
+
     def _varied(self, images: Tensor, seeds: Seeds, number: int) -> Tensor:
         return images if self.augment is None else self.augment(images, seeds("augment", number))
 

@@ -225,6 +225,9 @@ class LanguageModel:
         loss = sum(float(self.fitness(module, part)) for part in parts) / sum(map(self.size, parts))
         return {"loss": loss, "ppl": perplexity(loss)}
 
+    def data(self) -> list[Any]:
+        return [self._texts, self._parts]
+
     def describe(self) -> dict[str, Any]:
         texts = {name: {"tokens": len(text), "sha256": _digest(text)} for name, text in self._texts.items()}
         return {"vocabulary": self.vocabulary, "batch_size": self.batch_size, "bptt": self.bptt, **texts}

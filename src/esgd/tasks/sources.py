@@ -44,6 +44,10 @@ class Source(Protocol):
 
     def describe(self) -> dict[str, Any]: ...
 
+    def data(self) -> Any:
+        """What holds the samples and nothing that is written into."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
@@ -82,6 +86,9 @@ class Tensors:
             digest.update(_fingerprint(tensor))
         shapes = [list(tensor.shape) for tensor in self.tensors]
         return {"kind": "tensors", "samples": self.samples, "shapes": shapes, "sha256": digest.hexdigest()}
+
+    def data(self) -> tuple[Tensor, ...]:
+        return self.tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +139,9 @@ class Mapped:
             digest.update(_fingerprint(batch))
         return {"kind": type(self.dataset).__name__, "samples": self.samples, "some_sha256": digest.hexdigest()}
 
+    def data(self) -> MapStyle:
+        return self.dataset
+
 
 class _Addressed(Dataset[Any]):
     """A dataset that is asked for whole batches: a seed for the global generators, then the indices."""
@@ -174,6 +184,9 @@ class Stream:
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "stream"}
+
+    def data(self) -> None:
+        """Nothing that is known: a function may use anything beside its data."""
 
 
 @runtime_checkable

@@ -187,6 +187,10 @@ class Supervised:
             )
         return {name: total / samples for name, total in totals.items()}
 
+    def data(self) -> list[Any]:
+        splits = (self._train, self._fitness, self._test, self._calibration)
+        return [split.data() for split in splits if split is not None]
+
     def describe(self) -> dict[str, Any]:
         splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
         described = {name: split.describe() for name, split in splits.items() if split is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from esgd import Recipe
-from esgd.cli.scaling import DRIVER, Workers, generation
+from esgd.cli.scaling import DRIVER, PROCESS, Workers, generation
 
 RECIPE = Recipe(population=100, offspring=400, sgd_epochs=2)
 
@@ -40,3 +40,8 @@ def test_the_driver_does_not_get_faster() -> None:
 def test_the_whole_is_the_sum() -> None:
     costs = told(7)
     assert costs["seconds"] == pytest.approx(sum(costs[term] for term in ("sgd", "breeding", "driver", "network")))
+
+
+def test_a_node_has_room_for_its_processes_their_rows_and_all_parents() -> None:
+    assert told(1000)["memory_per_node"] == 10 * PROCESS + 4_000_000 * (10 * 7 + 100)
+    assert told(1, row=4)["memory_per_node"] > 250e6, "however small the network is"

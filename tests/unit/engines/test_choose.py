@@ -18,6 +18,7 @@ from esgd import Loop, Pool, Ray, Vmap
 from esgd.beginning import prepare
 from esgd.engines import choose
 from esgd.engines.auto import SHORT, suited_loop
+from esgd.engines.choose import bits
 from esgd.engines.probe import MOST, WARM, seconds_per_step
 from esgd.errors import RecipeError, TaskError
 from esgd.protocols import Engine, Load, Rules
@@ -77,7 +78,8 @@ def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: E
         ("pool:inner=pool", "inner='pool' is not known"),
         ("pool:inner=3", "inner=3 is not known"),
         ("pool:inner=vmap,channels_last=true", "there is no setting 'channels_last'"),
-        ("ray:workers=0", "workers=0 is not 1 or more"),
+        ("ray:workers=0", "workers=0 is not a whole number from 1"),
+        ("ray:address=6379", "address=6379 is not an address"),
         ("ray:worker=2", "there is no setting 'worker'. Did you mean 'workers'?"),
         ("ray:inner=ray", "inner='ray' is not known"),
         ("ray:patience=soon", "patience='soon' is not a number"),
@@ -263,3 +265,21 @@ class StopsAfter:
 
     def expected(self) -> Any:
         return pytest.raises(InterruptedError) if self.left >= 0 else nullcontext()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        (Pool(workers=2), Pool(workers=5), True),
+        (Pool(workers=2), Loop(threads=1), True),
+        (Ray(workers=2), Ray(address="auto", patience=9.0, slow=2.0, cpus_per_worker=2.0), True),
+        (Ray(inner=Vmap(chunk=2)), Pool(inner=Vmap(chunk=2)), True),
+        (Ray(inner=Vmap(chunk=2)), Ray(inner=Vmap(chunk=3)), False),
+        (Ray(), Ray(gpus_per_worker=1.0), False),
+        (Pool(), Pool(inner=Loop(precision="bf16")), False),
+        (Pool(), Loop(), False),
+    ],
+    ids=str,
+)
+def test_the_bits_depend_on_the_inner_engine_and_not_on_its_workers(before: Any, now: Any, same: bool) -> None:
+    assert (bits(before) == bits(now)) is same

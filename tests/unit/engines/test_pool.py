@@ -447,7 +447,7 @@ class OwnError(Exception):
         super().__init__(f"code {code}: {hint}")
 
 
-def raising(error: Callable[[], Exception]) -> esgd.Supervised:
+def raising(error: Callable[[], BaseException]) -> esgd.Supervised:
     def loss_of_mine(output: Tensor, target: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             raise error()
@@ -470,6 +470,13 @@ def test_an_error_of_the_users_code_is_raised_as_it_was_with_the_workers_traceba
 def test_an_error_that_cannot_travel_is_told_in_words() -> None:
     with pytest.raises(EngineError, match="a worker failed: .*OwnError: code 3: turn it off") as caught:
         run(Pool(workers=1), PLAIN, raising(lambda: OwnError(3, hint="turn it off")))
+    assert "in loss_of_mine" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_what_would_end_a_worker_is_no_dead_worker(error: BaseException) -> None:
+    with pytest.raises(EngineError, match=f"a worker failed: {type(error).__name__}") as caught:
+        run(Pool(workers=1), PLAIN, raising(lambda: error))
     assert "in loss_of_mine" in str(caught.value.__cause__)
 
 
@@ -512,9 +519,10 @@ def test_a_number_of_workers_that_cannot_be_is_refused(workers: Any) -> None:
         Pool(workers=workers)
 
 
-def test_a_pool_of_a_pool_is_refused() -> None:
-    with pytest.raises(RecipeError, match="a Pool of a Pool"):
-        Pool(inner=Pool(workers=2))
+@pytest.mark.parametrize("inner", [Pool(workers=2), "loop", Loop, None], ids=str)
+def test_what_cannot_work_in_a_worker_is_refused(inner: Any) -> None:
+    with pytest.raises(RecipeError, match=r"inner=.* cannot work in a worker, .* Use Pool\(inner=Loop"):
+        Pool(inner=inner)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import esgd
 from esgd import Loop, Pool
 from esgd.beginning import prepare
 from esgd.engines.pool.memory import ARENA, Mappings, Memory
-from esgd.engines.pool.wire import LARGE, Line, Parcel, pack, unpack
+from esgd.engines.pool.wire import LARGE, Line, Packed, pack, unpack
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
 from tests.small import classify, mlp, random_data
@@ -39,7 +39,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def received(parcel: Parcel, memory: Memory) -> Any:
+def received(parcel: Packed, memory: Memory) -> Any:
     """What a worker would have, in this process: it maps the same pieces a second time."""
     mappings = Mappings()
     for number in parcel.pieces:
@@ -244,24 +244,46 @@ def test_a_message_with_open_files_arrives_whole() -> None:
 # In a run
 
 
-def test_workers_read_the_tasks_data_in_shared_memory(tmp_path: Path) -> None:
-    """A worker that overwrites its training data overwrites everybody's but the caller's: there is one copy of them.
-
-    Each worker adds one to a counter that lies in the data; two workers count to four together.
-    """
-    counter = torch.zeros(LARGE)
+def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
+    """Each process counts its own calls in a tensor and in an array that are large enough to be shared."""
+    tensor, array = torch.zeros(LARGE), np.zeros(LARGE)
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         if torch.is_grad_enabled():
-            counter[0] += 1
-            (tmp_path / f"{int(counter[0])}").touch()
+            tensor[0] += 1
+            array[0] += 1
+            (tmp_path / f"{os.getpid()} {int(tensor[0])} {int(array[0])}").touch()
         return F.cross_entropy(output, target)
 
     task = esgd.Supervised(mlp, loss, train=random_data(16), fitness=random_data(16), batch_size=16)
-    recipe = esgd.Recipe(population=4, offspring=0, generations=1, sgd_epochs=1, elites=1)
+    recipe = esgd.Recipe(population=8, offspring=0, generations=1, sgd_epochs=1, elites=1)
+    list(esgd.evolve(task, recipe, seed=0, engine=Pool(workers=2)))
+    calls = sorted(tuple(map(int, path.name.split())) for path in tmp_path.iterdir())
+    pids = {pid for pid, *_ in calls}
+    assert calls == [(pid, n, n) for pid in sorted(pids) for n in range(1, sum(pid == p for p, *_ in calls) + 1)]
+    assert len(calls) == 8
+    assert float(tensor[0]) == array[0] == 0.0
+
+
+def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_path: Path) -> None:
+    """Of 80 MB of data none is a worker's own, as the kernel counts it."""
+    x = torch.randn(200_000, 100)
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            (tmp_path / f"{os.getpid()}").write_text(Path("/proc/self/smaps").read_text())
+        return F.cross_entropy(output, target)
+
+    small = (x[:8], torch.zeros(8).long())
+    task = esgd.Supervised(lambda: nn.Linear(100, 3), loss, train=(x, torch.zeros(200_000).long()), fitness=small)
+    recipe = esgd.Recipe(population=2, offspring=0, generations=1, sgd_epochs=1, elites=1)
+    task.batch_size = 200_000
     list(esgd.evolve(task, recipe, seed=0, engine=Pool(workers=1)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3", "4"]
-    assert float(counter[0]) == 0.0
+    (smaps,) = (path.read_text() for path in tmp_path.iterdir())
+    own = [entry for entry in smaps.split("VmFlags")[:-1] if "memfd:esgd" in entry]
+    dirty = sum(int(line.split()[1]) for entry in own for line in entry.splitlines() if line.startswith("Anonymous"))
+    assert own
+    assert dirty < 1000, "kilobytes"
 
 
 def test_many_generations_do_not_use_up_memory_or_open_files() -> None:

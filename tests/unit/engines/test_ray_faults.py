@@ -19,7 +19,8 @@ from torch.nn import functional as F
 import esgd
 from esgd import Loop, Ray
 from esgd.engines.ray import troupe
-from esgd.engines.ray.cluster import Asked, joined
+from esgd.engines.ray.cluster import Asked
+from esgd.engines.ray.joining import joined
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, mlp, random_data
@@ -46,8 +47,9 @@ class Nodes:
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = list[Any]()
 
-    def add(self) -> None:
-        self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=STORE))
+    def add(self, cpus: int = 1) -> str:
+        self.nodes.append(self.cluster.add_node(num_cpus=cpus, object_store_memory=STORE))
+        return str(self.nodes[-1].node_id)
 
     def remove(self, identity: str = "") -> None:
         """Without grace: all processes of this node, or of the oldest one, are killed."""
@@ -217,7 +219,7 @@ def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing
     """In the middle of a gradient, or of a fitness."""
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
-        if torch.is_grad_enabled() == training and len(list(tmp_path.glob("call *"))) == 12 and once(tmp_path / "mark"):
+        if torch.is_grad_enabled() == training and len(list(tmp_path.glob("call *"))) >= 12 and once(tmp_path / "mark"):
             (tmp_path / "written").write_text(ray.get_runtime_context().get_node_id())
             (tmp_path / "written").rename(tmp_path / "node")
             time.sleep(PATIENCE)
@@ -230,6 +232,55 @@ def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing
         assert until((tmp_path / "node").exists)
         nodes.remove((tmp_path / "node").read_text())
         nodes.add()
+        assert difference(found.result(), run(Loop(threads=1), task=task_with(loss))) == ""
+
+
+def test_a_node_that_is_lost_while_its_workers_get_ready_ends_nothing(nodes: Nodes, tmp_path: Path) -> None:
+    """All three of them at once, and nobody is ready elsewhere."""
+    nodes.just(0)
+    large = nodes.add(cpus=3)
+    task = the_task()
+    task.ballast = Slow(tmp_path)  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(run, Ray(workers=3), task=task)
+        assert until(lambda: len(list(tmp_path.iterdir())) == 3)
+        nodes.remove(large)
+        nodes.add()
+        assert difference(found.result(), quiet()) == ""
+
+
+class Slow:
+    """Takes a worker long to get."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.driver = folder, os.getpid()
+
+    def __reduce__(self) -> Any:
+        return _slowly, (self.folder, self.driver)
+
+
+def _slowly(folder: Path, driver: int) -> None:
+    if os.getpid() != driver:
+        (folder / str(os.getpid())).touch()
+        time.sleep(10)
+
+
+def test_nodes_that_are_taken_away_are_not_the_jobs_fault(nodes: Nodes, tmp_path: Path) -> None:
+    """One individual loses three nodes, one after another."""
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        marks = len(list(tmp_path.iterdir()))
+        if torch.is_grad_enabled() and marks < 3:
+            (tmp_path / f"{marks} {ray.get_runtime_context().get_node_id()}").touch()
+            time.sleep(PATIENCE)
+        return F.cross_entropy(output, target)
+
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(run, Ray(workers=1), task=task_with(loss))
+        for lost in range(3):
+            assert until(lambda lost=lost: any(tmp_path.glob(f"{lost} *")))
+            nodes.remove(next(tmp_path.glob(f"{lost} *")).name.partition(" ")[2])
+            nodes.add()
         assert difference(found.result(), run(Loop(threads=1), task=task_with(loss))) == ""
 
 

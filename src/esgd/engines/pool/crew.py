@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +21,8 @@ from torch import Tensor
 from esgd.engines.failure import Failure
 from esgd.engines.jobs import Job
 from esgd.engines.pool.memory import Mappings, Memory
-from esgd.engines.pool.wire import Line, Parcel, pack, unpack
+from esgd.engines.pool.wire import Line, Packed, pack, unpack
+from esgd.engines.warning import warn
 from esgd.errors import EngineError
 
 STARTING = "starting up"
@@ -34,7 +34,7 @@ DEATHS = 3
 class Worker:
     """One process, and what it has been told."""
 
-    def __init__(self, welcome: Parcel, memory: Memory) -> None:
+    def __init__(self, welcome: Packed, memory: Memory) -> None:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self.line, self.memory = Line(ours), memory
@@ -61,7 +61,7 @@ class Worker:
     def idle(self) -> bool:
         return self.welcomed and self.job is None
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: Packed) -> None:
         alive = self.memory.alive()
         new, gone = sorted(parcel.pieces - self._told), sorted(self._told - alive.keys())
         message = pickle.dumps((new, gone, parcel.content, parcel.buffers))
@@ -89,7 +89,7 @@ class Crew:
 
     moved = 0  # rows lie in shared memory
 
-    def __init__(self, welcomes: list[Parcel], memory: Memory) -> None:
+    def __init__(self, welcomes: list[Packed], memory: Memory) -> None:
         self.count, self.memory, self._welcomes = len(welcomes), memory, welcomes
         self._workers = dict[int, Worker]()
         self._deaths = Counter[str]()
@@ -171,6 +171,6 @@ class Crew:
                 f"ended by SIGKILL, one that crashes in native code by SIGSEGV; what it wrote is above. Use fewer "
                 f"workers, or engine='loop' to see it happen in this process."
             )
-        warnings.warn(f"a worker ended {how} in {what}; another one does it again.", RuntimeWarning, stacklevel=2)
+        warn(f"a worker ended {how} in {what}; another one does it again.")
         if worker.job is not None:
             again.append(worker.job)

@@ -138,13 +138,15 @@ def _unlinked_file() -> int:
 
 
 class Mappings:
-    """The shared memory of one pool, as a worker sees it."""
+    """The shared memory of one pool, as a worker sees it. What it writes into a `private` one stays its own: the system
+    copies those pages, and only those, when they are written to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, private: bool = False) -> None:
         self._pieces = dict[int, mmap.mmap]()
+        self._access = mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE
 
     def add(self, number: int, descriptor: int) -> None:
-        self._pieces[number] = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        self._pieces[number] = mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=self._access)
         os.close(descriptor)
 
     def drop(self, numbers: Sequence[int]) -> None:

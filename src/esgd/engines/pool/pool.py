@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
 
 import torch
 
 from esgd.engines.computing import cores, counts
-from esgd.engines.jobs import Bench
+from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.loop import Loop
 from esgd.engines.pool.crew import Crew
 from esgd.engines.pool.memory import Memory
-from esgd.engines.pool.wire import Parcel, pack
+from esgd.engines.pool.wire import Packed, pack
 from esgd.engines.workshop import HandedOut
 from esgd.errors import EngineError, RecipeError
-from esgd.policies import Policy
 from esgd.protocols import Rules, Tick, Workshop
-
-
-class Inner(Protocol):
-    """An engine that works at benches, and so can work at several: `Loop`, `Vmap`."""
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def threads(self) -> int | None: ...
-
-    @property
-    def seats(self) -> int: ...
-
-    def groups(self, policies: Sequence[Policy]) -> list[list[int]]: ...
-
-    def bench(self, rules: Rules) -> Bench: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +35,7 @@ class Pool:
     def __post_init__(self) -> None:
         if self.workers is not None and not counts(self.workers):
             raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for one per core or GPU.")
-        if isinstance(self.inner, Pool):
-            raise RecipeError("a Pool of a Pool is a Pool of more workers. Use Pool(inner=Loop(), workers=…).")
+        check_inner(self.inner, "Pool")
 
     @contextmanager
     def open(self, rules: Rules, tick: Tick) -> Iterator[Workshop]:
@@ -72,7 +51,7 @@ class Pool:
         """Refuse a task that cannot be sent to other processes."""
         self._welcome(self.inner.device, rules, Memory())
 
-    def _welcomes(self, rules: Rules, memory: Memory) -> list[Parcel]:
+    def _welcomes(self, rules: Rules, memory: Memory) -> list[Packed]:
         """What each worker is told first: its engine and the rules, packed once for each device."""
         devices = self._devices()
         packed = {device: self._welcome(device, rules, memory) for device in dict.fromkeys(devices)}
@@ -84,18 +63,11 @@ class Pool:
         workers = self.workers or gpus or cores()
         return [f"cuda:{number % gpus}" if gpus else self.inner.device for number in range(workers)]
 
-    def _welcome(self, device: str, rules: Rules, memory: Memory) -> Parcel:
+    def _welcome(self, device: str, rules: Rules, memory: Memory) -> Packed:
         if os.name != "posix":
             raise EngineError(
                 "Pool hands open files from process to process, which this system does not do. Use engine='loop' or "
                 "'vmap'; torch's own threads use all cores there too."
             )
-        engine: Any = replace(self.inner, device=device, threads=self.inner.threads or 1)  # type: ignore[type-var]
-        try:
-            return pack((engine, rules), memory, share=True)
-        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-            raise EngineError(
-                f"the task cannot be sent to worker processes: {error}. Data, network and loss are pickled once for "
-                f"each; open files, locks, generators and connections cannot be. Build them inside make_model or the "
-                f"function that returns the batches, or use engine='loop' or 'vmap', which need no other process."
-            ) from error
+        with sending("worker processes"):
+            return pack((for_a_worker(self.inner, device=device), rules), memory, share=True)

@@ -2,7 +2,7 @@
 
 Both ends are processes of one program, joined by a socket without a name; nothing that comes from a disk or a network
 is ever read here. Large tensors and arrays of the task are put into shared memory once, so that a dataset is there once
-per machine and not once per worker.
+per machine and not once per worker; what a worker writes there only it sees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSED_AT_ONCE = 200  # open files; Linux allows 253 in a message
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class Packed:
     """A pickled value, the pieces of shared memory it speaks of, and what must stay alive while it is of use."""
 
     content: bytes | Address
@@ -37,7 +37,7 @@ class Parcel:
     kept: list[Tensor] = field(default_factory=list)
 
 
-def pack(value: Any, memory: Memory, *, share: bool = False) -> Parcel:
+def pack(value: Any, memory: Memory, *, share: bool = False) -> Packed:
     """Pickle a value; what lies in shared memory becomes its address. With `share`, what is large is put there."""
     kept, buffers, file = list[Tensor](), list[Address](), io.BytesIO()
 
@@ -60,7 +60,7 @@ def pack(value: Any, memory: Memory, *, share: bool = False) -> Parcel:
         content = _address(memory, kept[-1])
         pickler.pieces.add(content.piece)
     pieces = pickler.pieces | {address.piece for address in buffers}
-    return Parcel(content, frozenset(pieces), tuple(buffers), kept)
+    return Packed(content, frozenset(pieces), tuple(buffers), kept)
 
 
 def pickled(value: Any) -> bytes:

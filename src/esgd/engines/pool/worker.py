@@ -27,6 +27,7 @@ def main() -> None:
     line, lifeline = Line(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
     threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
     mappings, bench = Mappings(), None
+    mine = Mappings(private=True)  # the task's: others have the same memory, and its code may write anywhere
     while True:
         try:
             message, descriptors = line.receive()
@@ -34,19 +35,21 @@ def main() -> None:
             return
         numbers, dropped, content, buffers = pickle.loads(message)
         for number, descriptor in zip(numbers, descriptors, strict=True):
+            if bench is None:
+                mine.add(number, os.dup(descriptor))
             mappings.add(number, descriptor)
         mappings.drop(dropped)
         reply: Any = None  # a result, or a failure
         try:
-            value = unpack(content, mappings, buffers)
             if bench is None:
-                engine, rules = value
-                torch.set_num_threads(engine.threads or 1)
+                engine, rules = unpack(content, mine, buffers)
+                torch.set_num_threads(engine.threads)
                 bench = engine.bench(rules)
             else:
-                reply = value.run(bench)
-            del value
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the pool's to raise
+                job = unpack(content, mappings, buffers)
+                reply = job.run(bench)
+                del job
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the pool's to raise
             reply = Failure.of(error)
         line.send(pickled(reply))
         del reply

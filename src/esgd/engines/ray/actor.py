@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -36,16 +36,14 @@ class Actor:
     def prepare(self, parcel: Parcel, device: str, folder: str, paths: Sequence[str]) -> Parcel:
         """Build the bench: what is in the parcel may need the script's folder and the modules beside it."""
         try:
-            if Path(folder).is_dir():
+            with suppress(OSError):  # not every node has it, and not everybody may enter it
                 os.chdir(folder)  # relative paths in the task mean the same as in the script
             sys.path += [path for path in paths if path not in sys.path]
-            engine, rules = parcel.read()
-            torch.set_num_threads(engine.threads or 1)
+            engine, rules = parcel.take()
+            torch.set_num_threads(engine.threads)
             self._bench = replace(engine, device=device).bench(rules)
-        except RayError:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
-            return Parcel.of(Failure.of(error))
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
+            return Parcel.of(_failure(error))
         return Parcel.of(None)
 
     def work(self, letter: Parcel, shelf: Shelf) -> Parcel:
@@ -54,8 +52,25 @@ class Actor:
         try:
             for job in letter.read():
                 answers.append(done(job, self._bench, parents))
-        except RayError:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
-            answers.append(Failure.of(error))
-        return Parcel.of(answers)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
+            answers.append(_failure(error))
+        try:
+            return Parcel.of(answers)
+        except Exception:  # noqa: BLE001  # an optimizer's state, for instance, may be anything
+            return Parcel.of([_told(answer) for answer in answers])
+
+
+def _failure(error: BaseException) -> Failure:
+    """What the driver is to raise; an error of Ray itself, or its wish to end this process, goes on."""
+    if isinstance(error, RayError) or hasattr(error, "ray_terminate_msg"):
+        raise error
+    return Failure.of(error)
+
+
+def _told(answer: Any) -> Any:
+    """An answer, or why it cannot travel."""
+    try:
+        Parcel.of(answer)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
+        return Failure.of(error)
+    return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Sequence
 from math import inf
 from statistics import median
@@ -36,7 +36,8 @@ class Agenda:
 
     def __init__(self, jobs: Iterable[Job], pace: Pace) -> None:
         self._new, self._again, self._pace = iter(jobs), deque[Job](), pace
-        self._more, self._open, self.losses = True, set[Job](), Counter[Job]()
+        self._more, self._open = True, set[Job]()
+        self.losses = defaultdict[Job, list[str]](list)  # the nodes it was lost on, one after another
 
     @property
     def is_done(self) -> bool:
@@ -64,9 +65,10 @@ class Agenda:
     def close(self, job: Job) -> None:
         self._open.remove(job)
 
-    def lose(self, jobs: Sequence[Job], done_elsewhere: Container[Job]) -> None:
-        """Somebody will not finish these; those that nobody else has begun are done again."""
-        self.losses.update(jobs)
+    def lose(self, jobs: Sequence[Job], node: str, done_elsewhere: Container[Job]) -> None:
+        """Somebody on that node will not finish these; those that nobody else has begun are done again."""
+        for job in jobs:
+            self.losses[job].append(node)
         self._again.extend(job for job in jobs if job not in done_elsewhere)
 
 

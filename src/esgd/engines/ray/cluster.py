@@ -1,29 +1,15 @@
-"""The cluster: joining one or starting one, and what it has."""
+"""What a cluster has, and what a worker asks of it."""
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import socket
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import floor
 from typing import Any
 
 import ray
-from ray._private import ray_constants, worker
 
-from esgd.engines.computing import available_memory, cores
 from esgd.errors import EngineError
-
-STORE = 1 << 30
-"""Bytes of the object store of a Ray that is started here. Its own choice, a third of the memory, is for other work."""
-
-REACH = 10.0  # seconds until an address has to answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,23 +27,55 @@ class Asked:
     @property
     def room(self) -> int:
         """How many workers the nodes could hold if they had nothing else to do."""
-        asked = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
-        return sum(min(int(node.get(name, 0) / amount) for name, amount in asked.items()) for node in _nodes())
+        return sum(self.on(node["Resources"]) for node in ray.nodes() if node["Alive"])
 
-    def unmet(self, seconds: float, reason: str) -> EngineError:
+    def on(self, node: dict[str, float]) -> int:
+        """How many of them a node could hold; a worker's share of a GPU is always of one and the same.
+
+        >>> Asked(cpus=0.1, gpus=0.4).on({"CPU": 16.0, "GPU": 4.0})
+        8
+        """
+        fits = [_times(node.get("CPU", 0.0), self.cpus)] if self.cpus else []
+        if self.gpus:
+            gpus = node.get("GPU", 0.0)
+            fits.append(int(gpus) * _times(1.0, self.gpus) if self.gpus < 1 else _times(gpus, self.gpus))
+        return min(fits)
+
+    def unmet(self, seconds: float, reason: str = "") -> EngineError:
         """What to say if nobody could be placed for so long; `reason` is what became of the last one, if anything."""
-        nodes = [f"{count} × ({what})" for what, count in Counter(map(_spelt, _nodes())).items()]
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        nodes = [f"{count} × ({what})" for what, count in Counter(map(_spelt, alive)).items()]
         return EngineError(
-            f"no worker could be placed on the cluster in {seconds:g} s. Each asks one node for "
-            f"{_spelt({'CPU': self.cpus, 'GPU': self.gpus})}; the nodes are {' and '.join(nodes) or 'gone'}, and of "
-            f"all that {_spelt(ray.available_resources())} is free. Add nodes, stop what else runs there, or ask for "
-            f"less: Ray(cpus_per_worker=…, gpus_per_worker=…)."
+            "no worker could be placed on the cluster"
+            + (f" in {seconds:g} s" if seconds else "")
+            + f". Each asks one node for {_spelt({'CPU': self.cpus, 'GPU': self.gpus})}; the nodes are "
+            f"{' and '.join(nodes) or 'gone'}, and of all that {_spelt(ray.available_resources())} is free. Add nodes, "
+            f"stop what else runs there, or ask for less: Ray(cpus_per_worker=…, gpus_per_worker=…)."
             + (f" The last one was lost: {reason}" if reason else "")
         )
 
 
-def _nodes() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def living() -> set[str]:
+    """The nodes that are there."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+
+
+def check_is_there() -> None:
+    """Refuse to go on without the cluster: the next call to Ray would start one that the whole network can reach."""
+    if not ray.is_initialized():
+        raise EngineError(
+            "Ray has been shut down while a run was using it. Leave ray.shutdown() to the end of the script; a run "
+            "with a folder can be resumed."
+        )
+
+
+def _times(amount: float, share: float) -> int:
+    """How often a share is in an amount; Ray counts in ten thousandths.
+
+    >>> _times(0.6, 0.2), _times(1.0, 0.3)
+    (3, 3)
+    """
+    return floor(amount / share + 1e-6)
 
 
 def _spelt(resources: dict[str, float]) -> str:
@@ -66,57 +84,3 @@ def _spelt(resources: dict[str, float]) -> str:
     '4 CPU, 0.5 GPU'
     """
     return ", ".join(f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if resources.get(name)) or "no CPU"
-
-
-@contextmanager
-def joined(address: str | None, asked: Asked, workers: int | None) -> Iterator[None]:
-    """The cluster that this process has joined already, the one at the address, or a new one on this machine."""
-    if ray.is_initialized():
-        yield
-        return
-    where, terminated = address or os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
-    quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    with _changed(worker, _worker_logs_enabled=False):  # or it prints onto stdout what it thinks of lost nodes
-        try:
-            if where == "local":
-                _start(max(cores(), ceil((workers or 0) * asked.cpus)), quietly)
-            else:
-                _knock(where)
-                ray.init(where, **quietly)
-        except (OSError, ValueError) as error:
-            raise EngineError(
-                f"there is no Ray cluster at address={where!r}: {error}. Start one with `ray start --head`, correct "
-                f"the address, or leave it out for a Ray on this machine."
-            ) from error
-        try:
-            yield
-        finally:
-            ray.shutdown()
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, terminated)  # Ray has put its own there
-
-
-def _start(cpus: int, quietly: dict[str, Any]) -> None:
-    """A Ray that only this machine can reach. On Linux it would listen to the whole network, whatever address it is
-    given, unless it is told that it knows nothing of clusters, as it does on macOS."""
-    store = int(min(STORE, available_memory() / 4))
-    with _changed(ray_constants, ENABLE_RAY_CLUSTER=False):
-        ray.init("local", num_cpus=cpus, object_store_memory=store, include_dashboard=False, **quietly)
-
-
-def _knock(address: str) -> None:
-    """See whether anybody is there: Ray itself would try for many minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
-
-
-@contextmanager
-def _changed(module: Any, **names: Any) -> Iterator[None]:
-    """Other values of a module's own settings, for a while: some of Ray's have no other switch."""
-    before = {name: getattr(module, name, None) for name in names}
-    vars(module).update(names)
-    try:
-        yield
-    finally:
-        vars(module).update(before)

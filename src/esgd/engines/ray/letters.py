@@ -1,7 +1,7 @@
 """Jobs as they travel: with the individuals they need and no others.
 
 An SGD step takes its individuals along. Births are a few numbers each; their parents are on the shelf. What comes back
-is the result, and whoever is put into the next population. So a generation moves O(μ d) bytes, whatever λ is.
+is the result, and whoever is put into the next population. So a generation moves O(nodes · μ d) bytes, whatever λ is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What travels between the machines of a cluster: a pickle, and beside it the bytes of large tensors and arrays.
 
-Ray neither copies nor pickles those bytes on their way. It keeps them once on every node that asks for them, where all
-processes read them in place: a dataset is in memory once per node and not once per worker.
+Ray does not pickle those bytes. It copies them into its object store, and keeps them once on every node that asks for
+them, where all processes can read them in place: a dataset is in memory once per node and not once per worker. But that
+memory is everybody's, and a tensor that lies there can be written into; so only what is known to be data is left there.
 
 Pickled by cloudpickle itself and not by Ray's edition of it, because only then is a class of the user's script, an
 exception for instance, the same class again when it comes back.
@@ -28,14 +29,17 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """A pickled value, the memory that its large tensors look at, and the buffers of its large arrays."""
+    """A pickled value, the memory that its large tensors look at, the buffers of its large arrays, and which of all
+    these are data that nobody writes into."""
 
     content: Bytes
     spans: tuple[Bytes, ...]
     buffers: tuple[Bytes, ...]
+    data: frozenset[int] = frozenset()
 
     @staticmethod
-    def of(value: Any) -> Parcel:
+    def of(value: Any, data: Any = ()) -> Parcel:
+        """`data` hold those tensors and arrays of the value that are."""
         file, buffers = io.BytesIO(), list[Bytes]()
 
         def stays_inside(buffer: pickle.PickleBuffer) -> bool:
@@ -47,11 +51,22 @@ class Parcel:
         pickler = _Pickler(file, protocol=5, buffer_callback=stays_inside)
         pickler.spans, pickler.numbers = [], {}
         pickler.dump(value)
-        return Parcel(np.frombuffer(file.getbuffer(), dtype=np.uint8), tuple(pickler.spans), tuple(buffers))
+        outside, read_only = [*pickler.spans, *buffers], Parcel.of(data)._outside if data else ()
+        places = {(each.ctypes.data, each.nbytes) for each in read_only}
+        return Parcel(
+            np.frombuffer(file.getbuffer(), dtype=np.uint8),
+            tuple(pickler.spans),
+            tuple(buffers),
+            frozenset(i for i, each in enumerate(outside) if (each.ctypes.data, each.nbytes) in places),
+        )
+
+    @property
+    def _outside(self) -> tuple[Bytes, ...]:
+        return (*self.spans, *self.buffers)
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in (self.content, *self.spans, *self.buffers))
+        return sum(each.nbytes for each in (self.content, *self._outside))
 
     def read(self) -> Any:
         """The value; its large tensors are looked at where they lie, so they must not be written into."""
@@ -60,9 +75,9 @@ class Parcel:
         return unpickler.load()
 
     def take(self) -> Any:
-        """The value, in memory of its own: what the parcel came in can be given back."""
-        own = Parcel(self.content, *(tuple(each.copy() for each in some) for some in (self.spans, self.buffers)))
-        return own.read()
+        """The value, in memory of its own except for data: without any, what the parcel came in can be given back."""
+        own = tuple(each if i in self.data else each.copy() for i, each in enumerate(self._outside))
+        return Parcel(self.content, own[: len(self.spans)], own[len(self.spans) :]).read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf
 
 from esgd.engines.computing import counts
+from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.loop import Loop
-from esgd.engines.pool.pool import Inner, Pool
 from esgd.engines.ray.parcel import Parcel
 from esgd.engines.workshop import HandedOut
-from esgd.errors import EngineError, MissingExtraError, RecipeError
-from esgd.protocols import Rules, Tick, Workshop
+from esgd.errors import MissingExtraError, RecipeError
+from esgd.protocols import HoldsData, Rules, Tick, Workshop
+
+LEAST = 1e-4
+"""Of a CPU or GPU, the smallest share that Ray knows."""
+
+MOST = 100_000  # workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,28 +47,48 @@ class Ray:
     slow: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.workers is not None and not counts(self.workers):
-            raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for as many as the cluster holds.")
+        if self.workers is not None and not (counts(self.workers) and self.workers <= MOST):
+            raise RecipeError(
+                f"workers={self.workers!r} is not a whole number from 1 to {MOST:,}, which is all that one driver "
+                f"could talk to. Use None for as many as the cluster holds."
+            )
         for name, least in (("cpus_per_worker", 0.0), ("gpus_per_worker", 0.0), ("patience", 1.0), ("slow", 1.0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
                 raise RecipeError(f"{name}={value!r} is not a number, {least:g} or more.")
-        if not self.cpus_per_worker and not self.gpus_per_worker:
-            raise RecipeError("a worker that asks for no CPU and no GPU fits anywhere any number of times. Use 1 CPU.")
-        if isinstance(self.inner, Pool | Ray):
-            raise RecipeError("a worker is one process. Use Ray(inner=Loop()) or Ray(inner=Vmap()), with more workers.")
+        self._check_asked()
+        check_inner(self.inner, "Ray")
         if self.inner.device.startswith("cuda") and not self.gpus_per_worker:
             raise RecipeError("Ray hides GPUs from workers that ask for none. Use gpus_per_worker=1, or a fraction.")
+        if self.address is not None and not (isinstance(self.address, str) and self.address.strip()):
+            raise RecipeError(
+                f"address={self.address!r} is not an address. Write 'host:6379', 'auto' for the cluster that this "
+                f"machine belongs to, or leave it out."
+            )
         if self.address is not None and "://" in self.address:
             raise RecipeError(
                 f"address={self.address!r} leads through a proxy that would copy every row once more. Run on a node of "
                 f"the cluster, by `ray job submit` for instance, where address='auto' finds it."
             )
 
+    def _check_asked(self) -> None:
+        for name in ("cpus_per_worker", "gpus_per_worker"):
+            value = getattr(self, name)
+            if value and not LEAST <= value < inf:
+                raise RecipeError(f"{name}={value!r} is not 0, nor from {LEAST:g} on: Ray counts in such steps. Use 1.")
+        if not self.cpus_per_worker and not self.gpus_per_worker:
+            raise RecipeError("a worker that asks for no CPU and no GPU fits anywhere any number of times. Use 1 CPU.")
+        if self.gpus_per_worker > 1 and self.gpus_per_worker != int(self.gpus_per_worker):
+            raise RecipeError(
+                f"gpus_per_worker={self.gpus_per_worker!r} is neither whole nor a share of one GPU. Ray divides a "
+                f"single GPU only. Use 0.5, 1 or 2."
+            )
+
     @contextmanager
     def open(self, rules: Rules, tick: Tick) -> Iterator[Workshop]:
         try:
-            from esgd.engines.ray.cluster import Asked, joined
+            from esgd.engines.ray.cluster import Asked
+            from esgd.engines.ray.joining import joined
             from esgd.engines.ray.troupe import Troupe
         except ModuleNotFoundError as error:
             if error.name != "ray":
@@ -88,12 +112,7 @@ class Ray:
 
     def _parcel(self, rules: Rules) -> Parcel:
         """What every worker is told first: its engine, whose device it finds on its node, and the rules."""
-        engine: Any = replace(self.inner, threads=self.inner.threads or 1)  # type: ignore[type-var]
-        try:
-            return Parcel.of((engine, rules))
-        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-            raise EngineError(
-                f"the task cannot be sent to other machines: {error}. Data, network and loss are pickled once; open "
-                f"files, locks, generators and connections cannot be. Build them inside make_model or the function "
-                f"that returns the batches, or use engine='loop' or 'vmap', which need no other process."
-            ) from error
+        frozen = [each.detach() for each in rules.genome.template.parameters() if not each.requires_grad]
+        with sending("other machines"):
+            held = rules.task.data() if isinstance(rules.task, HoldsData) else ()
+            return Parcel.of((for_a_worker(self.inner), rules), data=(held, frozen))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import shorten
 from time import monotonic, sleep
 from typing import Any
 
@@ -22,10 +20,12 @@ from esgd.engines.jobs import Build, Evaluate, Job, Space, Train
 from esgd.engines.pickling import LARGE
 from esgd.engines.ray.actor import Actor
 from esgd.engines.ray.agenda import Agenda, Pace
-from esgd.engines.ray.cluster import Asked
+from esgd.engines.ray.cluster import Asked, check_is_there, living
 from esgd.engines.ray.letters import letter, settled
+from esgd.engines.ray.losses import LOSSES, cause, failed_itself, hopeless, is_a_loss
 from esgd.engines.ray.parcel import Parcel
 from esgd.engines.ray.shelf import EMPTY, Shelf, Stock
+from esgd.engines.warning import warn
 from esgd.errors import EngineError
 
 TURN = 1.0
@@ -34,8 +34,8 @@ TURN = 1.0
 CENSUS = 5.0
 """Seconds between two looks at how many workers there should be."""
 
-LOSSES = 3
-"""So many workers may be lost over one job before the run stops: the job itself must be to blame."""
+LONGEST = 60.0
+"""Seconds after which at the latest another worker is tried where others could not get ready."""
 
 
 @dataclass(eq=False)
@@ -56,8 +56,9 @@ class Troupe:
     def __init__(
         self, parcel: Parcel, asked: Asked, *, device: str, size: Callable[[], int], patience: float, slow: float
     ) -> None:
-        welcome = ray.put(parcel) if parcel.nbytes > LARGE else parcel  # or it is looked for on a node that has died
-        self._welcome = welcome, device, str(Path.cwd()), list(sys.path)
+        # What is small goes along with every call; what is large lies in the store, once for every node.
+        welcome = ray.put(parcel) if parcel.nbytes > LARGE else parcel
+        self._welcome: tuple[Any, ...] = welcome, device, str(Path.cwd()), list(sys.path)
         self._asked, self._size, self._patience, self._slow = asked, size, patience, slow
         self._actor: Any = ray.remote(**asked.options)(Actor)
         self._members, self._pace = list[Member](), Pace()
@@ -90,16 +91,19 @@ class Troupe:
                     member.jobs, member.since = (), monotonic()
 
     def close(self) -> None:
+        """Nothing of the run stays on the cluster, even if somebody still holds the exception that ended it."""
         for member in list(self._members):
             self._dismiss(member)
+        self._welcome, self._stock = (), None
 
     def _look_around(self) -> None:
         """Whether there are as many members as there should be, and anybody at all."""
+        check_is_there()
         now = monotonic()
         if now - self._counted >= CENSUS:
             self._counted, self.count = now, max(1, self._size())
         for member in self._members[::-1]:
-            surplus = not member.node and len(self._members) > self.count  # its node is gone
+            surplus = not member.node and len(self._members) > self.count  # there is no room for it any more
             forgotten = member.ready and member.awaited is not None and not member.jobs  # others did what it is at
             if surplus or (forgotten and now - member.since > self._patience):
                 self._dismiss(member)
@@ -116,7 +120,8 @@ class Troupe:
 
     def _dismiss(self, member: Member) -> None:
         self._members.remove(member)
-        ray.kill(member.handle)
+        if ray.is_initialized():  # or the call would start another one
+            ray.kill(member.handle)
 
     def _hand_out(self, agenda: Agenda) -> None:
         """Something for everybody who is idle; when nothing is left, what others are late with."""
@@ -174,6 +179,8 @@ class Troupe:
         try:
             reply = ray.get(awaited)
         except RayError as error:
+            if not is_a_loss(error):
+                raise EngineError(f"a worker failed: {cause(error)}") from error
             self._lost(member, wanted, error, agenda)
             return
         if not member.node:
@@ -185,7 +192,7 @@ class Troupe:
             failure.raise_again()
         else:
             member.ready = True
-            self._false_starts = 0
+            self._false_starts, self._reason = 0, ""
         if not wanted:
             return
         self._pace.note(jobs, monotonic() - member.since)
@@ -199,38 +206,29 @@ class Troupe:
     def _lost(self, member: Member, jobs: Sequence[Job], error: RayError, agenda: Agenda) -> None:
         """A member is gone, or out of reach, which is the same to us: others do its jobs, another takes its place."""
         self._dismiss(member)
-        agenda.lose(jobs, {job for other in self._members for job in other.jobs})
+        agenda.lose(jobs, member.node, {job for other in self._members for job in other.jobs})
         if jobs:
-            job = max(jobs, key=agenda.losses.__getitem__)
+            job = max(jobs, key=lambda job: len(agenda.losses[job]))
             what = f"{job} and {len(jobs) - 1} more" if len(jobs) > 1 else str(job)
-            hopeless = agenda.losses[job] >= LOSSES
+            lost, give_up = len(agenda.losses[job]), hopeless(agenda.losses[job])
         elif not member.ready:
-            self._not_before, self._reason = monotonic() + TURN, _cause(error)
-            if not (member.node or _failed_itself(error)):
+            self._wait_before_another(error)
+            if not (member.node or failed_itself(error)):
                 return  # its node was lost before it arrived
-            self._false_starts += 1
-            what, hopeless = "starting up", self._false_starts >= LOSSES and not any(m.ready for m in self._members)
+            self._false_starts += not member.node or member.node in living()
+            what, lost = "starting up", self._false_starts
+            give_up = lost >= LOSSES * self.count and not any(other.ready for other in self._members)
         else:
             return  # nobody waits for what it did
-        if hopeless:
+        if give_up:
             raise EngineError(
-                f"{LOSSES} workers were lost over {what}. Of the last one Ray says: {_cause(error)} One that needs "
+                f"{lost} workers were lost over {what}. Of the last one Ray says: {cause(error)} One that needs "
                 f"more memory than its node has is ended without a word. Use fewer workers on a node "
                 f"(Ray(cpus_per_worker=2)), or engine='loop' to see it happen in this process."
             ) from error
-        warnings.warn(
-            f"a worker was lost in {what}; another one does it again. Ray says: {_cause(error)}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warn(f"a worker was lost in {what}; another one does it again. Ray says: {cause(error)}")
 
-
-def _failed_itself(error: RayError) -> bool:
-    """Whether it is not the process or the node that was lost: something is wrong with this package there."""
-    return getattr(error, "actor_init_failed", False)
-
-
-def _cause(error: RayError) -> str:
-    """What Ray says of a loss, without what every loss has in common."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
-    return shorten(lines[-1] if _failed_itself(error) else " ".join(lines[1:] or lines), 300, placeholder=" …")
+    def _wait_before_another(self, error: RayError) -> None:
+        """A turn, and twice as long with every round of workers that do not get ready: a node may stay broken."""
+        rounds = self._false_starts // self.count
+        self._not_before, self._reason = monotonic() + min(LONGEST, TURN * 2.0 ** min(rounds, 10)), cause(error)

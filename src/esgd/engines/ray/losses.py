@@ -1,0 +1,39 @@
+"""When to give up: a job that ends its workers is told from nodes that are taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import shorten
+
+from ray.exceptions import RayError, RayTaskError
+
+from esgd.engines.ray.cluster import living
+
+LOSSES = 3
+"""So many workers may be lost over one job, on nodes that are still there, before the run stops: the job itself must be
+to blame. Getting ready may fail in so many rounds of all workers."""
+
+IN_ALL = 10
+"""So many may be lost over one job even if their nodes went with them: one that exhausts a node ends it as well."""
+
+
+def hopeless(nodes: Sequence[str]) -> bool:
+    """Whether a job that was lost on these nodes is to blame for it. A node that was taken away says nothing of it."""
+    alive = living()
+    return sum(node in alive for node in nodes) >= LOSSES or len(nodes) >= IN_ALL
+
+
+def is_a_loss(error: RayError) -> bool:
+    """Whether a process, a node or an answer was lost, and not something wrong with what was asked."""
+    return not isinstance(error, RayTaskError) or isinstance(error.cause, RayError)
+
+
+def failed_itself(error: RayError) -> bool:
+    """Whether it is not the process or the node that was lost: something is wrong with this package there."""
+    return getattr(error, "actor_init_failed", False)
+
+
+def cause(error: RayError) -> str:
+    """What Ray says of a loss, without what every loss has in common."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    return shorten(lines[-1] if failed_itself(error) else " ".join(lines[1:] or lines), 300, placeholder=" …")
