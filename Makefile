@@ -12,7 +12,7 @@ EXPERIMENTS ?= bn50 swb300 cifar10 ptb
 # Recipes were chosen on seeds 0 to 4; what is reported is 5 to 9.
 FRESH ?= 5
 SEEDS ?= 5
-HOURS := some hours, by estimate three,
+HOURS := about two hours, by what one core took,
 
 BIN := .venv/bin
 VENV := .venv/.stamp
