@@ -16,7 +16,6 @@ from esgd.beginning import prepare
 from esgd.engines import choose
 from esgd.engines.auto import Choice
 from esgd.engines.choose import bits
-from esgd.errors import EsgdError
 from esgd.generation import State
 from esgd.html import BLUE, GREY, card, sparkline
 from esgd.policies import Policy
@@ -155,10 +154,10 @@ def fit(
             except KeyboardInterrupt:
                 reports.say(_farewell(done, folder.path, origin))
                 raise
-            if folder.path is not None and report:
-                _write_report(folder.path, reports)
             assert state is not None, "a recipe has at least one generation"
             followers.finish(state.archive.best.module())
+            if folder.path is not None and report:
+                _write_report(folder.path, reports)
     return Result(state, history, folder.path)
 
 
@@ -193,8 +192,8 @@ def _farewell(done: int, path: Path | None, origin: str) -> str:
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
         reports.say(f"report: {write_run(path)}")
-    except (EsgdError, OSError) as error:  # the run itself is safe
-        reports.say(f"No report: {error}")
+    except Exception as error:  # noqa: BLE001  # whatever cannot be drawn, the run itself is safe
+        reports.warn(f"No report: {error}")
 
 
 def _manifest(recipe: Recipe, seed: int, choice: Choice, rules: Rules, origin: str) -> dict[str, Any]:

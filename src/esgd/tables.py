@@ -72,7 +72,8 @@ def _everybody(line: Line, births: dict[str, Mapping[str, Any]]) -> Iterator[Row
     for rank, (id_, fitness) in enumerate(sorted(alive, key=lambda each: (each[1] is None, each[1])), start=1):
         standing = {"survived": True, "rank": rank, "elite": rank <= line["elites"], "fitness": fitness}
         yield {"k": line["k"], "id": id_, **standing, **_step(policies.get(id_)), **_birth(id_, births)}
-    for id_ in [id_ for id_ in policies if id_ not in {id_ for id_, _ in alive}]:
+    survivors = {id_ for id_, _ in alive}
+    for id_ in [id_ for id_ in policies if id_ not in survivors]:
         standing = {"survived": False, "rank": None, "elite": False, "fitness": policies[id_]["after"]}
         yield {"k": line["k"], "id": id_, **standing, **_step(policies[id_]), **_birth(id_, births)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -60,7 +61,7 @@ def test_a_killed_run_and_its_half_written_line_do_no_harm(page: Page, url: str,
 def test_a_damaged_line_is_named(page: Page, url: str, tmp_path: Path) -> None:
     add(write_run(tmp_path / "mine", generations=2), "no JSON\n" + json.dumps(line(4)) + "\n")
     page.goto(url)
-    expect(page.get_by_role("status")).to_contain_text("Line 3 of mine/history.jsonl is no record of a generation")
+    expect(page.get_by_role("status")).to_contain_text("Line 3 of mine/history.jsonl is no record of its generation")
     expect(page.get_by_role("region", name="The runs")).to_contain_text("2 of 5")
 
 
@@ -115,6 +116,41 @@ def test_a_server_that_ended_is_said_so(browser: Browser, tmp_path: Path) -> Non
     expect(page.get_by_role("status")).to_contain_text("The server does not answer")
     expect(page.get_by_role("region", name="The runs")).to_contain_text("mine")
     page.close()
+
+
+def test_an_answer_after_a_silence_takes_the_words_back(browser: Browser, url: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "mine", generations=5)
+    page = browser.new_page()
+    page.goto(url)
+    expect(page.get_by_role("region", name="The runs")).to_contain_text("finished")
+    page.route("**/api/*", lambda route: route.abort())
+    expect(page.get_by_role("status")).to_contain_text("The server does not answer")
+    page.unroute("**/api/*")
+    expect(page.locator(".said")).to_have_text("")
+    page.close()
+
+
+def test_a_run_that_vanishes_leaves_the_list(page: Page, url: str, tmp_path: Path) -> None:
+    for name in ("stays/one", "goes/other"):
+        write_run(tmp_path / name, generations=2)
+    page.goto(url)
+    listed = page.get_by_role("list", name="Runs").get_by_role("listitem")
+    expect(listed).to_have_count(2)
+    shutil.rmtree(tmp_path / "stays")
+    expect(listed).to_have_count(0)
+    expect(page.get_by_role("region", name="The runs")).to_contain_text("other")
+
+
+def test_whoever_looks_at_the_end_follows_the_run(page: Page, url: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "mine", generations=3)
+    page.goto(url)
+    page.get_by_role("slider", name="Generation").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("Who led").focus()
+    add(folder, json.dumps(line(4)) + "\n")
+    expect(page.locator("#view-points output")).to_have_text("generation 4 of 4")
+    expect(page.locator(".leaders summary")).to_be_focused()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -166,10 +166,14 @@ def compare_(
 @app.command("report")
 def report_(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
-    out: Annotated[Path, typer.Option(help="the folder for the report of several runs")] = Path("runs/report"),
+    out: Annotated[
+        Path | None, typer.Option(help="the folder for the report of several runs [default: runs/report]")
+    ] = None,
 ) -> None:
     """Write the report of a run anew, or one of several runs that pairs their seeds."""
-    print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out))
+    if len(folders) == 1 and out is not None:
+        raise RunError(f"--out {out} is for the report of several runs. That of one run lies in its folder.")
+    print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out or Path("runs/report")))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ class MLflowLog:
         k, now = record["k"], int(time.time() * 1000)
         values = {**curves(record), STEP: float(k)}
         with _well_mannered():
-            self._client.log_batch(self._id, [Metric(name, value, now, k) for name, value in values.items()])
+            self._client.log_batch(self._id, [Metric(_allowed(name), value, now, k) for name, value in values.items()])
 
     def close(self, model: Path | None) -> None:
         """Hand the network on as an artifact, and say how the run ended."""
@@ -79,6 +80,11 @@ class MLflowLog:
             if model is not None:
                 self._client.log_artifact(self._id, str(model))
             self._client.set_terminated(self._id, "FINISHED" if model is not None else "KILLED")
+
+
+def _allowed(name: str) -> str:
+    """A metric's name as MLflow takes it: letters, digits, and a few signs."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
 
 
 def _package() -> Any:

@@ -19,6 +19,13 @@ from esgd.recipe import Stage
 PROGRESS = ("auto", "bars", "plain", "json", "none")
 
 
+class Outlet(Console):
+    """A console that falls silent when whoever read it has gone: training goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Reporter(Protocol):
     """Where a run says what it is doing."""
 
@@ -40,7 +47,7 @@ def reporter(
 ) -> Iterator[Reporter]:
     """A reporter for one run of these stages, `past` being the history lines of those that are done."""
     kind, generations, done = check_progress(progress), len(stages), len(past)
-    console, remaining = Console(stderr=True, force_terminal=kind == "bars" or None), Remaining(stages, past)
+    console, remaining = Outlet(stderr=True, force_terminal=kind == "bars" or None), Remaining(stages, past)
     if kind == "auto":
         kind = "figure" if in_notebook() else "bars" if console.is_terminal else "plain"
     if kind == "figure":
@@ -57,7 +64,7 @@ def reporter(
 
 def announce(sentence: str, progress: bool | str = True) -> None:  # noqa: FBT001, FBT002  # as `fit` takes it
     """Say on standard error what comes next, in the form that was asked for."""
-    console, kind = Console(stderr=True), check_progress(progress)
+    console, kind = Outlet(stderr=True), check_progress(progress)
     if kind == "json":
         Json(console, Remaining(()), 0).say(sentence)
     elif kind != "none":

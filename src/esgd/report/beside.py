@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 from esgd.ledger import passes
 from esgd.report.arms import Entry, History, finite, reached, tested
-from esgd.report.numerals import ABSENT, count, duration, mean_and_deviation
+from esgd.report.numerals import ABSENT, count, duration, listing, mean_and_deviation
 from esgd.report.page import Section, conditions, render_page
 from esgd.report.tables import Table, heading, paired, shown
-from esgd.report.views import embed, run_digest
+from esgd.report.views import embed, facts, run_digest
+
+NAMED = 4  # that fit into a sentence
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,17 @@ class Run:
     history: History
 
     @property
+    def finished(self) -> bool:
+        """Whether it has come to its end; a run without a manifest is taken as it is."""
+        planned = facts(self.name, self.manifest)["generations"]
+        return planned is None or self.history[-1]["k"] >= planned
+
+    @property
     def entry(self) -> Entry:
         """What it reached, in the form of a comparison's entries."""
         known = [value for value in (finite(line["best"]) for line in self.history) if value is not None]
         return {
-            "seed": self.manifest.get("seed"),
+            "seed": self.manifest.get("seed", self.name),  # what is not known is nobody else's
             "fitness": min(known, default=None),
             "test": self.history[-1].get("test"),
             "work": sum(passes(line["ledger"]) for line in self.history),
@@ -44,7 +51,7 @@ def runs_page(runs: Sequence[Run]) -> str:
     tables = [table for table in (reached_table(groups), paired_table(groups)) if table.rows]
     return render_page(
         kicker="Runs of ESGD, side by side",
-        title=" · ".join(groups),
+        title=" · ".join(groups) if len(groups) <= NAMED else f"{len(groups)} recipes",
         headline=cautions(groups),
         about="",
         sections=[
@@ -71,11 +78,14 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def cautions(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     """What must be known before the numbers are compared."""
-    said = [
-        f"{a} and {b} were not trained on the same data: their fitness cannot be compared."
-        for (a, ours), (b, theirs) in combinations(groups.items(), 2)
-        if not _on_same_data(ours, theirs)
-    ]
+    (first, ours), *others = groups.items()
+    strangers = [name for name, theirs in others if not _on_same_data(ours, theirs)]
+    unfinished = [run.name for runs in groups.values() for run in runs if not run.finished]
+    said = []
+    if strangers:
+        said.append(f"{_few(strangers)} had other data than {first}: their fitness cannot be compared.")
+    if unfinished:
+        said.append(f"Not finished yet: {_few(unfinished)}.")
     if len(groups) > 1 and max(map(len, groups.values())) == 1:
         said.append("There is one seed of each: what differs between them may be luck.")
     return said
@@ -90,6 +100,10 @@ def _on_same_data(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
     return all(run.manifest.get("data") == known[run.manifest.get("seed")] for run in shared)
 
 
+def _few(names: Sequence[str]) -> str:
+    return listing(names) if len(names) <= NAMED else f"{len(names)} of them"
+
+
 def reached_table(groups: Mapping[str, Sequence[Run]]) -> Table:
     """What each recipe reached, over its seeds."""
     entries = {name: [run.entry for run in runs] for name, runs in groups.items()}
@@ -100,7 +114,7 @@ def reached_table(groups: Mapping[str, Sequence[Run]]) -> Table:
         rows=tuple(
             (
                 name,
-                ", ".join(str(entry["seed"]) for entry in entries[name]),
+                ", ".join(str(run.manifest.get("seed", ABSENT)) for run in runs),
                 ", ".join(dict.fromkeys(str(run.history[-1]["k"]) for run in runs)),
                 mean_and_deviation([reached(entry) for entry in entries[name]]),
                 *(mean_and_deviation([shown(e, m) for e in entries[name] if m in tested(e)]) for m in metrics),

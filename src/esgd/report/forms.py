@@ -32,7 +32,7 @@ _TEXT = {
 
 
 def as_markdown(table: Table) -> str:
-    """A pipe table under its title; what would be markup in a cell is shown as text."""
+    """A pipe table under its title; tags in a cell are shown as text."""
     head, *body = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
     rule = ["---", *("---:" for _ in table.columns[1:])]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
@@ -43,6 +43,7 @@ def as_latex(table: Table) -> str:
     """A table environment with the rules of booktabs; letters that need mathematics are in it."""
     columns = "l" + "r" * (len(table.columns) - 1)
     rows = [" & ".join(map(_latex, row)) + r" \\" for row in (table.columns, *table.rows)]
+    rows = [f"{{[}}{row[1:]}" if row.startswith("[") else row for row in rows]  # no optional argument of the row before
     lines = (
         r"\begin{table}",
         r"\centering",

@@ -1,7 +1,8 @@
-"""How numbers are spelt in tables and sentences."""
+"""How numbers and names are spelt in tables and sentences."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from math import floor, isfinite, log10
 from statistics import NormalDist, fmean, stdev
@@ -112,6 +113,15 @@ def duration(seconds: float) -> str:
     ('0.014', '6.2', '725')
     """
     return f"{seconds:.3f}" if seconds < 0.1 else f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
+
+
+def spelt(name: str) -> str:
+    """A file's name as text that can be written: names on disk may be any bytes.
+
+    >>> spelt("r\\udcff")
+    'r\N{REPLACEMENT CHARACTER}'
+    """
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def listing(words: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from textwrap import shorten
 from typing import Any
 
 
@@ -19,19 +20,25 @@ def line_fault(line: Any) -> str:
         if name not in line:
             return f"it has no {name!r}"
         if not fits(line[name]):
-            return f"{name!r} is {line[name]!r}"
+            return f"{name!r} is {shorten(repr(line[name]), 200)}"
     for name, fits in _OPTIONAL.items():
         if name in line and not fits(line[name]):
-            return f"{name!r} is {line[name]!r}"
+            return f"{name!r} is {shorten(repr(line[name]), 200)}"
+    if "births" in line and len(line["births"]) != len(line["fitness"]):
+        return f"it has {len(line['fitness'])} fitnesses and {len(line['births'])} births"
     return ""
 
 
+_LARGEST = 10**300
+"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
+
+
 def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or _count(value)
 
 
 def _measured(value: Any) -> bool:
@@ -63,11 +70,24 @@ def _policy(value: Any) -> bool:
 
 def _id(value: Any) -> bool:
     """Three numbers, "k.v.i"."""
-    return _text(value) and bool(re.fullmatch(r"\d+\.\d+\.\d+", value))
+    return _text(value) and bool(re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", value))
 
 
 def _birth(value: Any) -> bool:
-    return isinstance(value, Mapping) and _id(value.get("id")) and _list_of(_id)(value.get("parents"))
+    """An individual whose parents are older than itself."""
+    if not isinstance(value, Mapping) or not _id(value.get("id")) or not _list_of(_id)(value.get("parents")):
+        return False
+    return all(_age(parent) < _age(value["id"]) for parent in value["parents"])
+
+
+def _age(id_: str) -> tuple[int, ...]:
+    return tuple(map(int, id_.split(".")[:2]))  # brothers and sisters have the same
+
+
+def _ledger(value: Any) -> bool:
+    return _table_of(_count)(value) and {"sgd_forward", "sgd_backward", "fitness_sgd", "fitness_evolution"} <= set(
+        value
+    )
 
 
 def _trained(value: Any) -> bool:
@@ -94,7 +114,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "backed_off": _count,
     "checked": _count,
     "leader": _policy,
-    "ledger": _table_of(_count),
+    "ledger": _ledger,
     "seconds": _table_of(_number),
     "guarantee": _text,
 }

@@ -12,6 +12,7 @@ from esgd.report.arms import Comparison, Histories, finite
 from esgd.report.beside import Run, grouped, paired_table, reached_table, runs_page
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.forms import as_markdown
+from esgd.report.numerals import spelt
 from esgd.report.page import comparison_page, run_page
 from esgd.report.records import line_fault
 from esgd.report.tables import differences_table, leaders_tables, ledger_table, published_table, table_1
@@ -47,7 +48,7 @@ def write_run(folder: Path) -> Path:
     """Read a run's history and manifest, write run.png and report.html; returns the path of the latter."""
     history = read_lines(folder / "history.jsonl")
     write_png(figure_run(history), folder / "run.png")
-    return _write_page(folder, run_page(folder.resolve().name, _manifest(folder / "manifest.json"), history))
+    return _write_page(folder, run_page(spelt(folder.resolve().name), _manifest(folder / "manifest.json"), history))
 
 
 def write_runs(folders: Sequence[Path], out: Path) -> Path:
@@ -58,6 +59,8 @@ def write_runs(folders: Sequence[Path], out: Path) -> Path:
         for name, folder in zip(names, folders, strict=True)
     ]
     page, groups = runs_page(runs), grouped(runs)
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{str(out)!r} is a file. The report is written into a folder. Choose another with --out.")
     out.mkdir(parents=True, exist_ok=True)
     tables = (reached_table(groups), paired_table(groups))
     words = "\n".join(as_markdown(table) for table in tables if table.rows)
@@ -71,7 +74,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     if len(set(parts)) < len(parts):
         raise RunError("A run is given twice. Every run is compared with the others, so give each of them once.")
     length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
-    return ["/".join(each[-length:]) for each in parts]
+    return [spelt("/".join(each[-length:])) for each in parts]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from threading import Lock
 from time import time
-from typing import Any
+from typing import Any, BinaryIO
 
 from esgd.report.records import line_fault
 from esgd.report.views import facts, line_digest
@@ -14,6 +15,7 @@ from esgd.report.views.ancestry import family_tree
 
 PATIENCE = 60.0  # seconds without a word, at least, before a run is called silent
 GENERATIONS = 5.0  # … and so many times its longest generation
+SCRAP = 64  # bytes by which a file is known again
 
 
 class Followed:
@@ -27,18 +29,25 @@ class Followed:
         self.folder, self.name = folder, name
         self.records: list[dict[str, Any]] = []
         self.lines: list[dict[str, Any]] = []
-        self.fault, self.age = "", 0
-        self._read, self._inode, self._lock = 0, -1, Lock()
+        self.age, self.damage, self.unreadable = 0, "", ""
+        self._read, self._last, self._changed, self._lock = 0, b"", 0.0, Lock()
 
     def look(self) -> None:
         """Read what has been added since the last look."""
         with self._lock:
+            self.unreadable = ""
             try:
-                self._catch_up(self.folder / "history.jsonl")
+                with (self.folder / "history.jsonl").open("rb") as file:
+                    self._catch_up(file)
             except FileNotFoundError:
                 self._begin_anew()
             except OSError as error:
-                self.fault = f"{self.name} cannot be read: {error.strerror}."
+                self.unreadable = f"{self.name} cannot be read now: {error.strerror}."
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it; nothing, most often."""
+        return self.unreadable or self.damage
 
     @property
     def k(self) -> int:
@@ -48,8 +57,7 @@ class Followed:
     @property
     def changed(self) -> float:
         """When the run last said something, in seconds of the clock."""
-        times = [_modified(self.folder / name) for name in ("history.jsonl", "manifest.json")]
-        return max(times)
+        return max(_modified(self.folder / name) for name in ("history.jsonl", "manifest.json"))
 
     def facts(self) -> dict[str, Any]:
         """What a list of runs says of this one."""
@@ -72,54 +80,60 @@ class Followed:
                 "tree": family_tree(self.records),
             }
 
-    def _catch_up(self, path: Path) -> None:
-        with path.open("rb") as file:
-            found = path.stat()
-            if found.st_ino != self._inode or found.st_size < self._read:
-                self._begin_anew()
-                self._inode = found.st_ino
-            if self.fault:
-                return
-            file.seek(self._read)
-            whole, ending, _ = file.read().rpartition(b"\n")
-        self._read += len(whole) + len(ending)
-        for text in filter(None, whole.split(b"\n")):
-            self._take(text)
-            if self.fault:
+    def _catch_up(self, file: BinaryIO) -> None:
+        found = os.fstat(file.fileno())
+        file.seek(max(0, self._read - SCRAP))
+        if file.read(min(SCRAP, self._read)) != self._last or (self.damage and found.st_mtime != self._changed):
+            self._begin_anew()
+        self._changed = found.st_mtime
+        if self.damage:
+            return
+        file.seek(self._read)
+        whole, ending, _ = file.read().rpartition(b"\n")
+        new = whole + ending
+        self._read, self._last = self._read + len(new), (self._last + new)[-SCRAP:]
+        for text in filter(bytes.strip, new.split(b"\n")):
+            self.damage = self._take(text)
+            if self.damage:
                 return
 
-    def _take(self, text: bytes) -> None:
+    def _take(self, text: bytes) -> str:
+        """Add a generation; returns what is wrong with the line, if anything is."""
         try:
             line = json.loads(text)
             fault = line_fault(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fault = f"it is not JSON ({error})"
+        if not fault and line["k"] != len(self.records) + 1:
+            fault = f"it is about generation {line['k']}"
         if fault:
-            self.fault = (
-                f"Line {len(self.records) + 1} of {self.name}/history.jsonl is no record of a generation: {fault}. "
+            return (
+                f"Line {len(self.records) + 1} of {self.name}/history.jsonl is no record of its generation: {fault}. "
                 f"What stands before it is shown. Resuming the run mends the file; a run of an older format needs the "
                 f"version that wrote it."
             )
-            return
-        self.records.append(line)
         self.lines.append(line_digest(line))
+        self.records.append({name: line[name] for name in ("k", "fitness", "births", "policies") if name in line})
+        return ""
 
     def _begin_anew(self) -> None:
-        self.age += bool(self.records)
-        self.records, self.lines, self.fault, self._read, self._inode = [], [], "", 0, -1
+        self.age += bool(self.records or self.damage)
+        self.records, self.lines, self.damage, self._read, self._last = [], [], "", 0, b""
 
     def _status(self, planned: int | None) -> str:
         if planned is not None and self.k >= planned:
             return "finished"
-        longest = max((sum(line["seconds"].values()) for line in self.lines), default=0.0)
         silent = time() - self.changed
+        if not self.lines:  # nobody knows how long a first generation takes
+            return f"in its first generation for {_time(silent)}"
+        longest = max(sum(line["seconds"].values()) for line in self.lines)
         return "running" if silent < max(PATIENCE, GENERATIONS * longest) else f"silent for {_time(silent)}"
 
     def _manifest(self) -> dict[str, Any]:
         """The run's manifest; a page can do without."""
         try:
             read = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return read if isinstance(read, dict) and isinstance(read.get("recipe", {}), dict) else {}
 

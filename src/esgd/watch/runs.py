@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from esgd.errors import RunError
+from esgd.report.numerals import spelt
 from esgd.watch.followed import Followed
 
 EVERY = 2.0  # seconds between two searches for new folders
@@ -56,13 +57,14 @@ def _found(folders: Sequence[Path]) -> Iterator[tuple[str, tuple[Path, str]]]:
         for run in _below(folder):
             inside = run.relative_to(folder).as_posix()
             name = folder.resolve().name if inside == "." else inside
-            yield sha256(os.fsencode(run.resolve())).hexdigest()[:12], (run, _spelt(name))
+            named = name if len(folders) == 1 or inside == "." else f"{folder.resolve().name}/{name}"
+            yield sha256(os.fsencode(run.resolve())).hexdigest()[:12], (run, spelt(named))
 
 
 def _below(folder: Path) -> Iterator[Path]:
     """The folder itself if it is a run, or those below it; what a run keeps inside is not looked at."""
     for place, names, files in os.walk(folder):
-        if "manifest.json" in files or "history.jsonl" in files:
+        if "history.jsonl" in files or ("manifest.json" in files and "recipe.toml" in files):
             names.clear()
             yield Path(place)
         names[:] = sorted(name for name in names if not name.startswith("."))
@@ -75,8 +77,3 @@ def _latest(followed: dict[str, Followed]) -> list[str]:
     newest = max(followed, key=lambda id_: followed[id_].changed)
     beside = followed[newest].folder.parent
     return [newest, *(id_ for id_, each in followed.items() if each.folder.parent == beside and id_ != newest)]
-
-
-def _spelt(name: str) -> str:
-    """A file's name as text that JSON can hold: names on disk may be any bytes."""
-    return os.fsencode(name).decode("utf-8", "replace")

@@ -6,15 +6,16 @@ import errno
 import gzip
 import json
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from socket import AF_INET6
+from socket import AF_INET6, gaierror
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from esgd.errors import RunError
 from esgd.report.templates import render
@@ -59,6 +60,11 @@ class Server(ThreadingHTTPServer):
         self.page = render("watch.html.j2", package="esgd.watch", views=views).encode()
         self.policy = views.policy
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke is nobody's business; whoever asks again gets an answer."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
 
 def open_server(runs: Runs, address: Address) -> Server:
     """A server that listens; `serve_forever()` answers until it is interrupted."""
@@ -69,10 +75,12 @@ def open_server(runs: Runs, address: Address) -> Server:
             errno.EADDRINUSE: f"port {address.port} is in use by another program",
             errno.EACCES: f"port {address.port} is reserved for the administrator",
         }.get(error.errno or 0, error.strerror or str(error))
-        raise RunError(
-            f"The page cannot be served at {address.host}:{address.port}: {why}. Choose another one with --port, or "
-            f"--port 0 for any that is free."
-        ) from error
+        advice = (
+            "Check --host."
+            if isinstance(error, gaierror) or error.errno == errno.EADDRNOTAVAIL
+            else "Choose another one with --port, or --port 0 for any that is free."
+        )
+        raise RunError(f"The page cannot be served at {address.host}:{address.port}: {why}. {advice}") from error
     except OverflowError as error:
         raise RunError(f"{address.port} is no port: they go from 0 to 65535. Choose one with --port.") from error
 
@@ -85,8 +93,17 @@ class Asked(BaseHTTPRequestHandler):
     server_version = "esgd"
     sys_version = ""
 
+    timeout = 60
+
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
+        try:
+            self._answer(urlsplit(self.path))
+        except ValueError:
+            self._say(HTTPStatus.BAD_REQUEST, "This cannot be read as an address.")
+
+    do_HEAD = do_GET  # noqa: N815  # the name that http.server looks for
+
+    def _answer(self, asked: SplitResult) -> None:
         query = {name: values[-1] for name, values in parse_qs(asked.query).items()}
         if not self._at_home():
             self._say(HTTPStatus.FORBIDDEN, "This page answers to its own address only.")
@@ -120,7 +137,8 @@ class Asked(BaseHTTPRequestHandler):
         self._send_json({"id": query["id"], **followed.after(after)})
 
     def _send_json(self, value: Any) -> None:
-        self._send(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), "application/json")
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        self._send(text.encode("utf-8", "replace"), "application/json")
 
     def _say(self, status: HTTPStatus, sentence: str) -> None:
         self._send(sentence.encode(), "text/plain", status)
@@ -143,7 +161,8 @@ class Asked(BaseHTTPRequestHandler):
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
         except ConnectionError:
             self.close_connection = True  # whoever asked has gone
 

@@ -203,6 +203,7 @@ def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
     from esgd.engines.ray import losses
 
     monkeypatch.setattr(losses, "living", lambda: {"a", "b"})
+    monkeypatch.setattr(losses, "SETTLED", 0.0)
     assert losses.hopeless(list(lost_on)) is is_hopeless
 
 

@@ -44,7 +44,19 @@ def test_one_seed_each_is_said_to_prove_nothing() -> None:
 
 def test_other_data_are_no_comparison() -> None:
     (said, *_) = cautions(grouped([run("a", 0, data="x"), run("b", 0, recipe=2, data="y")]))
-    assert said == "a and b were not trained on the same data: their fitness cannot be compared."
+    assert said == "b had other data than a: their fitness cannot be compared."
+
+
+def test_runs_that_go_on_are_named() -> None:
+    going = run("a", 0)
+    going.manifest["recipe"]["generations"] = 5  # type: ignore[index]
+    assert cautions(grouped([going])) == ["Not finished yet: a."]
+
+
+def test_runs_of_unknown_seeds_are_not_paired() -> None:
+    history = [line(1)]
+    (row,) = paired_table(grouped([Run("a", {}, history), Run("b", {}, history)])).rows
+    assert row[1:] == ("–", "–")
 
 
 def test_a_run_that_diverged_is_named_so() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from time import time
+from typing import Any
 
 import pytest
 
@@ -45,7 +47,7 @@ def test_a_damaged_line_is_named_and_what_stands_before_it_is_shown(tmp_path: Pa
     followed = Followed(folder, "run")
     followed.look()
     assert followed.k == 2
-    assert "Line 3 of run/history.jsonl is no record of a generation: it is not JSON" in followed.fault
+    assert "Line 3 of run/history.jsonl is no record of its generation: it is not JSON" in followed.fault
     assert "Resuming the run mends the file" in followed.fault
 
 
@@ -122,3 +124,82 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, name: str, words: str) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=f"is {words}. `esgd watch` follows the runs in a folder"):
         Runs([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ledger": {"sgd_forward": 1}},
+        {"best": 10**400},
+        {"k": 7},
+        {"births": [{"id": "2.1.0", "parents": ["2.1.0"]}, {"id": "0.0.1", "parents": []}]},
+        {"births": []},
+    ],
+    ids=["ledger", "huge", "order", "own parent", "births"],
+)
+def test_whatever_is_odd_about_a_line_is_named_and_nothing_breaks(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = write_run(tmp_path / "run", generations=1)
+    with (folder / "history.jsonl").open("a") as file:
+        file.write(json.dumps({**line(2), **change}) + "\n" + json.dumps(line(3)) + "\n")
+    followed = Followed(folder, "run")
+    followed.look()
+    assert "Line 2 of run/history.jsonl" in followed.fault
+    assert [each["k"] for each in followed.after(0)["lines"]] == [1]
+
+
+@pytest.mark.parametrize("text", ['{"seed": NaN}', '{"seed": "\\ud800"}', "[" * 100_000, "[]", '{"recipe": 3}'])
+def test_one_odd_manifest_does_not_hide_the_others(tmp_path: Path, text: str) -> None:
+    (write_run(tmp_path / "odd", generations=1) / "manifest.json").write_text(text)
+    write_run(tmp_path / "plain", generations=1)
+    listed = Runs([tmp_path]).listed()["runs"]
+    assert [run["name"] for run in listed] == ["odd", "plain"]
+    json.dumps(listed, allow_nan=False).encode()
+
+
+def test_what_cannot_be_read_once_is_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Followed(write_run(tmp_path / "run", generations=2), "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
+        followed.look()
+        assert "Stale file handle" in followed.fault
+    followed.look()
+    assert (followed.k, followed.fault) == (2, "")
+
+
+def test_a_longer_history_in_the_same_file_is_read_anew(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=2)
+    followed = Followed(folder, "run")
+    followed.look()
+    text = "".join(json.dumps(line(k, best=7.0 / k)) + "\n" for k in (1, 2, 3))
+    (folder / "history.jsonl").write_text(text)
+    followed.look()
+    assert [each["best"] for each in followed.after(0)["lines"]] == [7.0, 3.5, 7.0 / 3]
+    assert followed.fault == ""
+
+
+def test_a_damaged_line_that_is_mended_in_place_is_forgiven(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=1)
+    with (folder / "history.jsonl").open("a") as file:
+        file.write("no JSON\n")
+    followed = Followed(folder, "run")
+    followed.look()
+    (folder / "history.jsonl").write_text(json.dumps(line(1)) + "\n" + json.dumps(line(2)) + "\n")
+    os.utime(folder / "history.jsonl", (1, 1))
+    followed.look()
+    assert (followed.k, followed.fault) == (2, "")
+
+
+def test_a_long_first_generation_is_not_called_silent(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=0)
+    for file in folder.iterdir():
+        os.utime(file, (time() - 600, time() - 600))
+    followed = Followed(folder, "run")
+    followed.look()
+    assert followed.facts()["status"] == "in its first generation for 10 minutes"
+
+
+def test_runs_of_two_folders_can_be_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name / "mine", generations=1)
+    listed = Runs([tmp_path / "a", tmp_path / "b"]).listed()["runs"]
+    assert [run["name"] for run in listed] == ["a/mine", "b/mine"]

@@ -98,3 +98,21 @@ def test_a_port_in_use_is_said_so(served: Any, tmp_path: Path) -> None:
 def test_what_is_no_port_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="70000 is no port"):
         open_server(Runs([tmp_path]), Address("127.0.0.1", 70000))
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", ""])
+def test_a_host_that_cannot_be_read_is_refused(served: Any, host: str) -> None:
+    assert ask(served, "/api/runs", Host=host)[0] in (400, 403)
+
+
+def test_a_head_has_no_body(served: Any) -> None:
+    connection = HTTPConnection("127.0.0.1", served.address.port, timeout=30)
+    connection.request("HEAD", "/")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    connection.close()
+
+
+def test_a_host_that_is_none_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="Check --host"):
+        open_server(Runs([tmp_path]), Address("no-such-host.invalid", 0))

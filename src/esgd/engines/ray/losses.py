@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import shorten
+from time import monotonic, sleep
 
 from ray.exceptions import RayError, RayTaskError
 
@@ -17,10 +18,23 @@ IN_ALL = 10
 """So many may be lost over one job even if their nodes went with them: one that exhausts a node ends it as well."""
 
 
+SETTLED = 20.0
+"""Seconds until Ray has noticed that a node is gone: connections break at once, the cluster's list is slower."""
+
+
 def hopeless(nodes: Sequence[str]) -> bool:
-    """Whether a job that was lost on these nodes is to blame for it. A node that was taken away says nothing of it."""
-    alive = living()
-    return sum(node in alive for node in nodes) >= LOSSES or len(nodes) >= IN_ALL
+    """Whether a job that was lost on these nodes is to blame for it. A node that was taken away says nothing of it.
+
+    Before a job is blamed, the cluster gets the time to notice which of the nodes are gone.
+    """
+    if len(nodes) >= IN_ALL:
+        return True
+    end = monotonic() + SETTLED
+    while sum(node in living() for node in nodes) >= LOSSES:
+        if monotonic() >= end:
+            return True
+        sleep(1.0)
+    return False
 
 
 def is_a_loss(error: RayError) -> bool:

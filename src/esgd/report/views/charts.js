@@ -10,10 +10,11 @@ const esgdCharts = (() => {
   const DASHES = ['solid', 'dashed', 'dotted'];
   const SHAPES = ['circle', 'triangle', 'diamond', 'rect', 'pin', 'arrow'];
   const PHASES = { sgd: 'SGD', fitness: 'fitness', evolution: 'evolution', checkpoint: 'checkpoint', other: 'other' };
+  const SAMPLES = { sgd_forward: 'SGD forward', sgd_backward: 'SGD backward', fitness_sgd: 'fitness, SGD step', fitness_evolution: 'fitness, evolution' };
   const MANY = 40; // points on a line beyond which markers are noise
 
   const colour = (look, i) => PALETTES[look.palette][i % PALETTES.light.length];
-  const dash = (i) => DASHES[Math.floor(i / PALETTES.light.length) % DASHES.length];
+  const dash = (i) => DASHES[i % DASHES.length];
   const shape = (i) => SHAPES[i % SHAPES.length];
   const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -91,7 +92,7 @@ const esgdCharts = (() => {
       ...frame(look, { x: generations(runs), y }),
       series: runs.map((run) => ({
         type: 'line', name: run.label, data: run.lines.map((line) => [line.k, value(line)]),
-        showSymbol: run.lines.length < MANY, symbolSize: 5, connectNulls: false,
+        showSymbol: run.lines.length < MANY, symbol: shape(run.place), symbolSize: 7, connectNulls: false,
         itemStyle: { color: colour(look, run.place) },
         lineStyle: { color: colour(look, run.place), type: dash(run.place), width: 2 }, ...extra,
       })),
@@ -219,12 +220,28 @@ const esgdCharts = (() => {
   function time(look, run) {
     const option = frame(look, { x: { ...generations([run]), type: 'category', min: null, max: null, data: run.lines.map((line) => String(line.k)) }, y: { name: 'seconds', scale: false } });
     option.tooltip.valueFormatter = (value) => duration(value || 0);
-    option.series = Object.entries(PHASES).map(([phase, name], i) => ({
-      type: 'bar', stack: 'all', name, itemStyle: { color: colour(look, i) }, barCategoryGap: '20%',
+    const phases = [...new Set([...Object.keys(PHASES), ...run.lines.flatMap((line) => Object.keys(line.seconds))])];
+    option.series = phases.map((phase, i) => ({
+      type: 'bar', stack: 'all', name: PHASES[phase] ?? phase, itemStyle: { color: colour(look, i) }, barCategoryGap: '20%',
       data: run.lines.map((line) => line.seconds[phase] || 0),
     }));
     return option;
   }
 
-  return { colour, diversity, duration, escaped, fitness, founders, optimizers, points, refused, share, spelt, time, tree };
+  // The ledger: samples of every generation by what they went through the network for.
+  function samples(look, run) {
+    const option = time(look, run);
+    option.yAxis.name = 'samples';
+    option.tooltip.valueFormatter = (value) => value.toLocaleString('en');
+    option.series = Object.entries(SAMPLES).map(([kind, name], i) => ({
+      type: 'bar', stack: 'all', name, itemStyle: { color: colour(look, i) }, barCategoryGap: '20%',
+      data: run.lines.map((line) => line.ledger[kind] || 0),
+    }));
+    return option;
+  }
+
+  // Individuals that blew up.
+  const diverged = (look, runs) => lines(look, runs, (line) => line.diverged, { name: 'individuals', min: 0, minInterval: 1 });
+
+  return { colour, diverged, diversity, duration, escaped, fitness, founders, optimizers, points, refused, samples, share, spelt, time, tree };
 })();

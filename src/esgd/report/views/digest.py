@@ -22,14 +22,12 @@ def run_digest(name: str, manifest: Mapping[str, Any], history: History) -> Dige
 def facts(name: str, manifest: Mapping[str, Any]) -> Digest:
     """What is known of a run before its first generation ends."""
     recipe = manifest.get("recipe") or {}
-    planned = recipe.get("generations")
-    tuned = recipe.get("fine_tuning") is not None
+    planned, tuned = _whole(recipe.get("generations")), recipe.get("fine_tuning") is not None
     return {
         "name": name,
-        "seed": manifest.get("seed"),
-        "begun": manifest.get("begun"),
-        "population": recipe.get("population"),
-        "generations": planned + tuned if isinstance(planned, int) else None,
+        "seed": _whole(manifest.get("seed")),
+        "population": _whole(recipe.get("population")),
+        "generations": None if planned is None else planned + tuned,
     }
 
 
@@ -65,6 +63,10 @@ def _points(line: Mapping[str, Any]) -> list[list[Any]]:
         [each["id"], each["optimizer"], _short(each.get("lr")), _short(each.get("after")), bool(each.get("accepted"))]
         for each in line.get("policies", ())
     ]
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _short(value: float | None) -> float | None:

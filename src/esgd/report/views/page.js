@@ -16,11 +16,11 @@
   const VIEWS = [
     { name: 'fitness', title: 'Fitness', wide: true, draw: (look) => esgdCharts.fitness(look, chosen()),
       about: 'Lower is better. A line is the fittest individual; its band reaches to the 15th best.' },
-    { name: 'points', title: 'Every individual', draw: (look) => esgdCharts.points(look, focus(), generation(), kinds()), controls: true,
+    { name: 'points', title: 'Every individual', draw: (look) => esgdCharts.points(look, focus(), generation(), kinds()), controls: true, ofOne: true,
       about: 'After the SGD step of one generation. Hollow: backed off. Whoever is far off stands at the edge.' },
     { name: 'share', title: 'Offspring among the elites', draw: (look) => esgdCharts.share(look, breeding()),
       about: 'How many of the elites were born in the generation.', when: () => breeding().length > 0 },
-    { name: 'tree', title: 'How the fittest came to be', wide: true, draw: (look) => esgdCharts.tree(look, focus(), kinds()),
+    { name: 'tree', title: 'How the fittest came to be', wide: true, ofOne: true, draw: (look) => esgdCharts.tree(look, focus(), kinds()),
       about: () => 'From the founders on the left. Between two generations SGD, coloured by optimizer, hollow where it was backed off; squares are births. '
         + 'The heavy line is the line of fittest parents.' + (focus().tree?.cut ? ` ${focus().tree.cut} more branches are left out.` : ''),
       when: () => focus().tree?.individuals.length > 0 },
@@ -29,8 +29,11 @@
     { name: 'founders', title: 'Founding lineages alive', draw: (look) => esgdCharts.founders(look, chosen()),
       about: 'Individuals of the first population that still have descendants, through fittest parents.', when: () => some((line) => line.founders !== null) },
     { name: 'refused', title: 'Backed off', draw: (look) => esgdCharts.refused(look, chosen()),
-      about: () => `SGD updates that made the fitness worse and were taken back. ${diverged()}`, when: () => some((line) => line.refused !== null) },
-    { name: 'time', title: 'Time', draw: (look) => esgdCharts.time(look, focus()), about: 'Seconds of every generation.' },
+      about: () => `SGD updates that made the fitness worse and were taken back.${some((line) => line.diverged) ? '' : ' Nobody diverged.'}`, when: () => some((line) => line.refused !== null) },
+    { name: 'diverged', title: 'Diverged', draw: (look) => esgdCharts.diverged(look, chosen()),
+      about: 'Individuals whose SGD step ended in NaN or infinity; they go back to where they were.', when: () => some((line) => line.diverged) },
+    { name: 'time', title: 'Time', draw: (look) => esgdCharts.time(look, focus()), about: 'Seconds of every generation.', ofOne: true },
+    { name: 'samples', title: 'Ledger', draw: (look) => esgdCharts.samples(look, focus()), about: 'Samples through the network in every generation.', ofOne: true },
   ];
 
   // The runs that are shown; a colour belongs to the place among them.
@@ -38,15 +41,11 @@
   const placed = (id) => [...at.chosen].filter((each) => runs.get(each)?.lines.length).indexOf(id);
   const breeding = () => chosen().filter((run) => run.lines.some((line) => line.share > 0));
   const focus = () => runs.get(at.focus);
-  const generation = () => at.k ?? focus().lines.at(-1)?.k ?? 1;
+  const last = () => focus().lines.at(-1)?.k ?? 1;
+  const generation = () => Math.min(at.k ?? last(), last()); // without a choice of one's own, the latest
   const kinds = () => esgdCharts.optimizers(focus());
   const some = (test) => chosen().some((run) => run.lines.some(test));
   const sum = (values) => values.reduce((a, b) => a + b, 0);
-
-  function diverged() {
-    const count = sum(chosen().flatMap((run) => run.lines.map((line) => line.diverged)));
-    return count ? `${count} ${count === 1 ? 'individual' : 'individuals'} diverged on the way.` : 'Nobody diverged.';
-  }
 
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
@@ -67,7 +66,7 @@
   const grid = element('div', { class: 'views' });
   const said = element('p', { class: 'said', role: 'status' });
   const slider = element('input', { type: 'range', min: 1, step: 1, 'aria-label': 'Generation',
-    oninput: () => { stop(); at.k = Number(slider.value); draw(['points']); } });
+    oninput: () => { stop(); walk(Number(slider.value)); } });
   const shown = element('output', { role: 'none' });
   const play = element('button', { type: 'button', 'aria-label': 'Play the generations', onclick: () => (at.playing ? stop() : start()) }, '▶');
 
@@ -76,8 +75,9 @@
     for (const view of VIEWS) {
       view.canvas = element('div', { class: 'chart', role: 'img' });
       view.caption = element('span', {});
+      view.heading = element('h3', {}, view.title);
       view.figure = element('figure', { class: view.wide ? 'view wide' : 'view', id: `view-${view.name}` },
-        element('h3', {}, view.title), view.canvas,
+        view.heading, view.canvas,
         ...(view.controls ? [element('div', { class: 'controls' }, play, slider, shown)] : []),
         element('figcaption', {}, view.caption, ' ',
           element('button', { type: 'button', class: 'save', onclick: () => save(view, 'svg') }, 'SVG'), ' ',
@@ -111,12 +111,12 @@
       if (view.name === 'tree') view.canvas.style.height = `${Math.min(720, Math.max(170, 90 + 22 * (1 + Math.max(...focus().tree.individuals.map((each) => each.lane)))))}px`;
       charts.get(view.name).resize();
       charts.get(view.name).setOption(view.draw(colours), { replaceMerge: ['series'] });
+      if (view.ofOne && runs.size > 1) view.heading.textContent = `${view.title}: ${focus().label}`;
       view.caption.textContent = typeof view.about === 'function' ? view.about() : view.about;
       view.canvas.setAttribute('aria-label', `${view.title}. ${inWords(view)}`);
     }
-    const last = focus().lines.at(-1).k;
-    Object.assign(slider, { max: last, value: generation() });
-    shown.textContent = `generation ${generation()} of ${last}`;
+    Object.assign(slider, { max: last(), value: generation() });
+    shown.textContent = `generation ${generation()} of ${last()}`;
   }
 
   function inWords(view) {
@@ -127,22 +127,34 @@
 
   function tell() {
     const known = [...runs.values()];
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     list.hidden = known.length < 2;
     filter.hidden = known.length < FILTERED;
     entries.forEach((entry, id) => { if (!runs.has(id)) { entry.remove(); entries.delete(id); } });
     for (const run of [...chosen(), ...known]) {
       if (!entries.has(run.id)) list.append(enter(run)); // once there, it stays where it is: nobody loses a checkbox under the finger
-      update(entries.get(run.id), run, words);
+      update(entries.get(run.id), run, wanted);
     }
-    const open = new Set([...summary.querySelectorAll('details[open]')].map((each) => each.className));
-    summary.replaceChildren(...(chosen().length ? [facts()] : []), ...(focus()?.lines.length ? [leaders(), ...notes()] : []));
-    summary.querySelectorAll('details').forEach((each) => { each.open = open.has(each.className); });
-    said.textContent = known.map((run) => run.fault).filter(Boolean).join(' ') || emptiness(known);
+    renew(summary, [...(chosen().length ? [facts()] : []), ...(focus()?.lines.length ? [leaders(), ...notes()] : [])]);
+    said.textContent = words();
   }
 
-  function emptiness(known) {
-    if (!known.length) return content.live ? 'No run here yet. This page shows one as soon as its folder appears.' : '';
+  // New tables for old, with what was open, scrolled to or focused as it was.
+  function renew(parent, children) {
+    const parts = () => [...parent.querySelectorAll('details, summary, .scroll')];
+    const before = parts().map((each) => ({ open: each.open, top: each.scrollTop, left: each.scrollLeft, focused: each === document.activeElement }));
+    parent.replaceChildren(...children);
+    parts().forEach((each, i) => {
+      if (before[i]?.open) each.open = true;
+      each.scrollTo(before[i]?.left ?? 0, before[i]?.top ?? 0);
+      if (before[i]?.focused) each.focus();
+    });
+  }
+
+  function words() {
+    const faults = [...runs.values()].map((run) => run.fault).filter(Boolean);
+    if (faults.length) return faults.join(' ');
+    if (!runs.size) return content.live ? 'No run here yet. This page shows one as soon as its folder appears.' : '';
     if (!at.chosen.size) return 'Choose a run to look at.';
     return focus()?.lines.length ? '' : 'No finished generation yet.';
   }
@@ -157,11 +169,11 @@
     return entry;
   }
 
-  function update(entry, run, words) {
+  function update(entry, run, wanted) {
     const place = placed(run.id);
     const button = entry.querySelector('button');
     entry.className = run.id === at.focus ? 'focus' : '';
-    entry.hidden = !at.chosen.has(run.id) && !words.every((word) => run.label.toLowerCase().includes(word));
+    entry.hidden = !at.chosen.has(run.id) && !wanted.every((word) => run.label.toLowerCase().includes(word));
     entry.querySelector('input').checked = at.chosen.has(run.id);
     entry.querySelector('i').style.background = place < 0 ? '' : colour(look(), place);
     button.setAttribute('aria-pressed', run.id === at.focus);
@@ -183,7 +195,7 @@
     const columns = [
       ['run', (run) => run.label], ['seed', (run) => run.seed ?? '–'], ['generation', state],
       ['fitness', (run) => spelt(run.lines.at(-1).best)], ['elites', (run) => spelt(run.lines.at(-1).elites)],
-      ...tests.map((name) => [`test ${name}`, (run) => spelt(run.lines.at(-1).test[name])]),
+      ...tests.map((name) => [`test ${name}`, (run) => spelt(Object.hasOwn(run.lines.at(-1).test, name) ? run.lines.at(-1).test[name] : null)]),
       ['guarantee', held], ['samples', (run) => sum(run.lines.map((line) => line.work)).toLocaleString('en')],
       ['time', (run) => duration(sum(run.lines.flatMap((line) => Object.values(line.seconds))))],
     ];
@@ -222,16 +234,19 @@
     else show();
   }
 
+  // To a generation; at the end the page follows the run again.
+  function walk(k) {
+    at.k = k >= last() ? null : k;
+    draw(['points']);
+  }
+
   function start() {
-    const last = focus().lines.at(-1).k;
-    at.k = generation() >= last ? 1 : generation();
+    walk(generation() >= last() ? 1 : generation());
     play.textContent = '❚❚';
     at.playing = setInterval(() => {
-      if (at.k >= last) return stop();
-      at.k += 1;
-      return draw(['points']);
+      walk(generation() + 1);
+      if (at.k === null) stop();
     }, 700);
-    draw(['points']);
   }
 
   function stop() {
@@ -294,7 +309,6 @@
   }
 
   function show() {
-    if (!runs.has(at.focus)) at.focus = [...at.chosen][0] ?? null;
     tell();
     draw();
   }
@@ -305,35 +319,31 @@
     return answer.json();
   }
 
+  // What a reader would see of the list; if it is the same as before, nothing has to be drawn.
+  const outline = () => JSON.stringify([[...runs.values()].map((run) => [run.id, run.k, run.status, run.fault]), [...at.chosen], at.focus]);
+
   let waiting = null;
+  let drawn = '';
   async function refresh() {
     clearTimeout(waiting);
-    let soon = 1000;
-    try {
-      const { runs: listed, chosen: proposed } = await ask('api/runs');
-      const gone = [...runs.keys()].filter((id) => !listed.some((run) => run.id === id));
-      gone.forEach((id) => { runs.delete(id); at.chosen.delete(id); });
-      const before = JSON.stringify([...runs.values()].map((run) => [run.id, run.k, run.status, run.fault]));
-      listed.forEach(take);
-      if (!at.asked && !at.chosen.size) proposed.slice(0, SEVERAL).forEach((id) => at.chosen.add(id));
-      if (!runs.has(at.focus)) at.focus = [...at.chosen][0] ?? null;
-      let fresh = false;
-      for (const run of [...runs.values()].filter((each) => at.chosen.has(each.id))) {
-        const after = run.lines.at(-1)?.k ?? 0;
-        if (run.version === run.seen) continue;
-        take({ ...(await ask(`api/run?${new URLSearchParams({ id: run.id, after: run.age === run.read ? after : 0 })}`)), seen: run.version, read: run.age });
-        fresh = true;
-      }
-      if (fresh || before !== JSON.stringify([...runs.values()].map((run) => [run.id, run.k, run.status, run.fault])) || at.drawn !== [...at.chosen, at.focus].join()) {
-        at.drawn = [...at.chosen, at.focus].join();
-        show();
-      }
-      if (![...runs.values()].some((run) => run.status === 'running')) soon = 3000;
-    } catch (error) {
-      said.textContent = `The server does not answer (${error.message}). What is shown is what was known; the page asks again.`;
-      soon = 3000;
-    }
+    const silence = await catchUp().catch((error) => error.message);
+    if (silence) said.textContent = `The server does not answer (${silence}). What is shown is what was known; the page asks again.`;
+    else if (drawn !== outline()) { drawn = outline(); show(); } else said.textContent = words();
+    const soon = !silence && [...runs.values()].some((run) => run.status === 'running') ? 1000 : 3000;
     waiting = setTimeout(refresh, document.hidden ? 10 * soon : soon);
+  }
+
+  // Ask for the list, and for what is new in the runs that are shown.
+  async function catchUp() {
+    const { runs: listed, chosen: proposed } = await ask('api/runs');
+    [...runs.keys()].filter((id) => !listed.some((run) => run.id === id)).forEach((id) => { runs.delete(id); at.chosen.delete(id); });
+    listed.forEach(take);
+    if (!at.asked && !at.chosen.size) proposed.slice(0, SEVERAL).forEach((id) => at.chosen.add(id));
+    if (!at.chosen.has(at.focus)) at.focus = [...at.chosen][0] ?? null;
+    for (const run of [...at.chosen].map((id) => runs.get(id)).filter((each) => each.version !== each.seen)) {
+      const after = run.age === run.read ? run.lines.at(-1)?.k ?? 0 : 0;
+      take({ ...(await ask(`api/run?${new URLSearchParams({ id: run.id, after })}`)), seen: run.version, read: run.age });
+    }
   }
 
   build();
@@ -342,7 +352,7 @@
   else {
     content.runs.forEach((run, i) => take({ id: String(i), ...run }));
     (content.chosen ?? [...runs.keys()]).slice(0, SEVERAL).forEach((id) => at.chosen.add(id));
-    at.focus = content.focus ?? null;
+    at.focus = content.focus ?? [...at.chosen][0] ?? null;
     show();
   }
 })();
