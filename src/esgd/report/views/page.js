@@ -255,7 +255,7 @@
     play.textContent = '▶';
   }
 
-  // A picture for a paper: white ground, 1600 × 1000 points and, as PNG, four times as many pixels a side.
+  // A picture for a paper: white ground, a column or a page wide and, as PNG, with four pixels to a point.
   function save(view, kind) {
     const size = { width: view.wide ? 900 : 640, height: view.name === 'tree' ? view.canvas.clientHeight : 400 };
     const host = kind === 'svg' ? null : element('div', { style: `position:fixed;left:-9999px;width:${size.width}px;height:${size.height}px` });
