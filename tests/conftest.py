@@ -1,10 +1,15 @@
 """What every test shares: hypothesis without deadlines, and the same examples each time, so that red means a change;
 and the tensor shapes in the library's annotations checked at run time (jaxtyping and beartype)."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 from tests import shapes
+
+# A suite that is started in the background ignores Ctrl-C, and so would every process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOMS = ["esgd.engines", "esgd.genome", "esgd.operators", "esgd.population", "esgd.protocols"]
 install_import_hook(ROOMS, f"{shapes.__name__}.checked")

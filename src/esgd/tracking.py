@@ -92,6 +92,7 @@ class Follower:
         if self._waiting and not self._send():
             generations = "1 generation" if len(self._waiting) == 1 else f"{len(self._waiting)} generations"
             self._warn(f"{self._name}: {generations} did not get there; the run's own history has all of them.")
+            model = None  # half a run is not called finished
         try:
             self._logbook.close(model)
         except Exception as error:  # noqa: BLE001  # a tracker may fail in any way; the run has its result
