@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from ray import tune
 from ray.tune.schedulers import PopulationBasedTraining
+from safetensors.torch import load_file, save_file
 
 from benchmarks.faults import MOMENTUM, RATES, population, rates
 from benchmarks.workloads import FULL_FITNESS, GENERATIONS, Workload
@@ -28,11 +29,10 @@ def trial(config: dict[str, Any], workload: Workload, data: Any) -> None:
     checkpoint = tune.get_checkpoint()
     if checkpoint:
         with checkpoint.as_directory() as folder:
-            state = torch.load(Path(folder) / "state.pt")
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        for group in optimizer.param_groups:
-            group["lr"] = config["lr"]
+            state = load_file(Path(folder) / "state.safetensors")
+        for name, weights in model.named_parameters():
+            optimizer.state[weights]["momentum_buffer"] = state.pop(f"momentum of {name}")
+        model.load_state_dict(state)
     while True:
         model.train()
         for _ in range(workload.epochs):
@@ -44,7 +44,8 @@ def trial(config: dict[str, Any], workload: Workload, data: Any) -> None:
         with torch.no_grad():
             fitness = float(workload.loss(model(fitness_x), fitness_y))
         with tempfile.TemporaryDirectory() as folder:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, Path(folder) / "state.pt")
+            state = {f"momentum of {n}": optimizer.state[w]["momentum_buffer"] for n, w in model.named_parameters()}
+            save_file({**model.state_dict(), **state}, Path(folder) / "state.safetensors")
             tune.report({"fitness": fitness}, checkpoint=tune.Checkpoint.from_directory(folder))
 
 

@@ -2,13 +2,14 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.chromium import chromium
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -66,9 +67,7 @@ def test_examples_in_docstrings_are_code(site: Path) -> None:
 @pytest.mark.browser
 def test_pages_fit_a_phone(site: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("no browser is installed")
+    browser = chromium()
     with sync_api.sync_playwright() as playwright:
         window = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = window.new_page(viewport={"width": 390, "height": 844})

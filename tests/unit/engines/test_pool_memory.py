@@ -25,7 +25,8 @@ from esgd.engines.pool.memory import ARENA, Mappings, Memory
 from esgd.engines.pool.wire import LARGE, Line, Packed, pack, unpack
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
-from tests.small import classify, mlp, random_data
+from tests.small import classify, random_data
+from tests.unit.engines.scribble import Scribble
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files through /proc")
 DTYPES = [
@@ -245,24 +246,9 @@ def test_a_message_with_open_files_arrives_whole() -> None:
 
 
 def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
-    """Each process counts its own calls in a tensor and in an array that are large enough to be shared."""
-    tensor, array = torch.zeros(LARGE), np.zeros(LARGE)
-
-    def loss(output: Tensor, target: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            tensor[0] += 1
-            array[0] += 1
-            (tmp_path / f"{os.getpid()} {int(tensor[0])} {int(array[0])}").touch()
-        return F.cross_entropy(output, target)
-
-    task = esgd.Supervised(mlp, loss, train=random_data(16), fitness=random_data(16), batch_size=16)
-    recipe = esgd.Recipe(population=8, offspring=0, generations=1, sgd_epochs=1, elites=1)
-    list(esgd.evolve(task, recipe, seed=0, engine=Pool(workers=2)))
-    calls = sorted(tuple(map(int, path.name.split())) for path in tmp_path.iterdir())
-    pids = {pid for pid, *_ in calls}
-    assert calls == [(pid, n, n) for pid in sorted(pids) for n in range(1, sum(pid == p for p, *_ in calls) + 1)]
-    assert len(calls) == 8
-    assert float(tensor[0]) == array[0] == 0.0
+    scribble = Scribble(tmp_path)
+    list(esgd.evolve(scribble.task(), scribble.recipe, seed=0, engine=Pool(workers=2)))
+    scribble.check()
 
 
 def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from tests.unit.engines.clusters import (
     until,
     workers_of,
 )
+from tests.unit.engines.scribble import Scribble
 
 ray = pytest.importorskip("ray")
 LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc")
@@ -378,23 +379,9 @@ def test_a_task_that_cannot_be_pickled_is_refused_before_anything_is_started() -
 
 @on_cluster
 def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
-    """Each process counts its own calls in a tensor and in an array that are large enough for the object store."""
-    tensor, array = torch.zeros(LARGE), np.zeros(LARGE)
-
-    def loss(output: Tensor, target: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            tensor[0] += 1
-            array[0] += 1
-            (tmp_path / f"{os.getpid()} {int(tensor[0])} {int(array[0])}").touch()
-        return F.cross_entropy(output, target)
-
-    task = esgd.Supervised(mlp, loss, train=random_data(16), fitness=random_data(16), batch_size=16)
-    recipe = esgd.Recipe(population=8, offspring=0, generations=1, sgd_epochs=1, elites=1)
-    run(Ray(workers=2, slow=1e6), recipe, task)
-    calls = sorted(tuple(map(int, path.name.split())) for path in tmp_path.iterdir())
-    pids = {pid for pid, *_ in calls}
-    assert calls == [(pid, n, n) for pid in sorted(pids) for n in range(1, sum(pid == p for p, *_ in calls) + 1)]
-    assert len(calls) == 8
+    scribble = Scribble(tmp_path)
+    run(Ray(workers=2, slow=1e6), scribble.recipe, scribble.task())
+    scribble.check()
 
 
 @pytest.mark.parametrize("task", [the_task(train=random_data(5_000)), the_task()], ids=["large", "small"])
