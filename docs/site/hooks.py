@@ -20,7 +20,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
 BESIDES = {"esgd.tasks": ("augment", "language")}  # public, but not exported by its room
-HOME = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+HOME = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 
 _origin: dict[str, str] = {}  # where a page of the site lies in the repository
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import signature
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -65,6 +66,25 @@ def check_range(
     if first > last:
         raise RecipeError(f"low={low!r} exceeds high={high!r}. {said}")
     return first, last
+
+
+def check_function(name: str, value: Any, *arguments: str, meaning: str) -> None:
+    """Refuse what cannot be called with so many arguments; nothing is called.
+
+    >>> check_function("rest", "anyone", "role", meaning="It says who is admitted.")
+    Traceback (most recent call last):
+    esgd.errors.RecipeError: rest='anyone' cannot be called with (role). It says who is admitted.
+    """
+    try:
+        fits = callable(value) and not isinstance(value, type)
+        if fits:
+            signature(value).bind(*arguments)
+    except TypeError:
+        fits = False
+    except ValueError:
+        pass  # some builtin functions do not tell
+    if not fits:
+        raise RecipeError(f"{name}={value!r} cannot be called with ({', '.join(arguments)}). {meaning}")
 
 
 def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from esgd.recipe import Recipe, Stage
 
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
-    past, stream = state.past(), seeds.at("policy")
+    past, stream = state.past, seeds.at("policy")
     policies = [
         stage.species(
             Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past)
@@ -65,7 +65,7 @@ class Chronicle:
 
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
-        self.archive, self.history = state.archive, state.history
+        self.archive, self.history, self.past = state.archive, state.history, state.past
         self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
         self.begun, self.sgd = perf_counter(), dict[str, Any]()
 
@@ -80,7 +80,7 @@ class Chronicle:
             "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(self.ids),
             "diverged": int(trained.diverged.sum()),
         }
-        return State(self.stage.k - 1, trained.population, self.archive, self.history)
+        return State(self.stage.k - 1, trained.population, self.archive, self.history, self.past)
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
@@ -100,7 +100,7 @@ class Chronicle:
             test=self.task.test(archive.best.module()),
             work=work,
             seconds=perf_counter() - self.begun,
-            state=State(k, population, archive, self.history),
+            state=State(k, population, archive, self.history, self.past),
             **self.sgd,
         )
         line = generation.record()
@@ -110,7 +110,7 @@ class Chronicle:
         if self.waiver and not said and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
-        state = State(k, population, archive, (*self.history, line))
+        state = State(k, population, archive, (*self.history, line), (*self.past, *generation.fared))
         return replace(generation, notes=notes, state=state)
 
 

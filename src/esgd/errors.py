@@ -20,6 +20,10 @@ class RecipeError(EsgdError, ValueError):
     """An input of Algorithm 1 is out of range, misspelt or contradicts another."""
 
 
+class ForeignCodeError(RecipeError):
+    """What was read from a file names code that the caller has not allowed."""
+
+
 class TaskError(EsgdError, ValueError):
     """The network, the loss or the data cannot be trained as given."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,22 +13,24 @@ from torch import nn
 
 from esgd.algorithm import evolve
 from esgd.beginning import prepare
-from esgd.engines import choose
+from esgd.engines import Ray, choose
 from esgd.engines.auto import Choice
 from esgd.engines.choose import bits
+from esgd.errors import RecipeError, RunError
 from esgd.generation import State
 from esgd.html import BLUE, GREY, card, sparkline
-from esgd.policies import Policy
+from esgd.policies import phrase
 from esgd.population import Population
 from esgd.progress import Reporter, check_progress, reporter
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
-from esgd.run.manifest import describe
+from esgd.run.manifest import describe, digest
 from esgd.spelling import decode, encode
 from esgd.tables import Frame, as_frame
 from esgd.tracking import Tracked, Tracker, check_trackers, following
+from esgd.trust import package_named, packages
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 
@@ -74,7 +76,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         last = self.history[-1]
-        leader = Policy.from_record(last["leader"]) if last["leader"] else "untrained"
+        leader = phrase(last["leader"]) if last["leader"] else "untrained"
         facts = {
             "fitness": f"{self.fitness:.6g}",
             **{f"test {name}": "–" if value is None else f"{value:.4g}" for name, value in self.test.items()},
@@ -101,6 +103,7 @@ def fit(
     trackers: Sequence[Tracker] = (),
     origin: str = "",
     report: bool = True,
+    allow: Collection[str] = (),
 ) -> Result:
     """Evolve a population to the end and return the fittest network.
 
@@ -113,6 +116,9 @@ def fit(
     False for nothing, or one of "bars", "plain", "json". `trackers` are told of every generation; see
     `esgd.integrations`. One that fails on the way is named, and the run goes on. `origin` is what `esgd resume` finds
     the task by: a built-in, a TOML file or "package.module:task".
+
+    A run folder is data. What is read from it names our own values, and code of the packages that your recipe and
+    engine are made of; `allow` adds further ones.
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
@@ -120,10 +126,13 @@ def fit(
     check_trackers(trackers)
     check_progress(progress)
     choose(engine, rules)  # what is no engine is refused before there is a folder
+    trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
-        choice = _choice(engine, folder.manifest(), rules, recipe)
-        manifest = folder.claim(_manifest(recipe, seed, choice, rules, origin))
-        state, damaged = folder.latest(rules.genome)
+        this = _identity(recipe, seed, rules)
+        known = folder.begun(this)
+        choice = _choice(engine, known, rules, recipe, trusted)
+        manifest = known or folder.claim(describe(this, engine=encode(choice.engine), why=choice.why, origin=origin))
+        state, damaged = folder.latest(rules.genome, run=digest(manifest), allow=trusted)
         del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
         history = list(state.history) if state else []
@@ -145,16 +154,18 @@ def fit(
                     generations = evolve(task, recipe, seed=seed, engine=choice.engine, start=state, tick=reports.tick)
                     state = None  # while a generation is made, nobody holds the one before
                     for generation in generations:
-                        saved = folder.save(generation.state)
+                        saved = folder.save(generation.state, run=digest(manifest))
                         reports.generation(generation)
                         history.append(saved.history[-1])
                         followers.write(history[-1])
                         done, state = saved.k, saved if saved.k == recipe.stage_count else None
                         del generation, saved
             except KeyboardInterrupt:
-                reports.say(_farewell(done, folder.path, origin))
+                reports.say(_farewell(done, folder.path, origin, allow))
                 raise
             assert state is not None, "a recipe has at least one generation"
+            for mended in folder.finish(state, manifest):
+                reports.say(mended)
             followers.finish(state.archive.best.module())
             if folder.path is not None and report:
                 _write_report(folder.path, reports)
@@ -170,23 +181,48 @@ def _name(path: Path | None, seed: int) -> str:
     return path.resolve().name if path is not None else f"seed-{seed}"
 
 
-def _choice(engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe) -> Choice:
+def _choice(
+    engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe, allow: Collection[str]
+) -> Choice:
     """The engine to use; a run that chose for itself goes on with what it began with."""
     if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
-        return Choice(decode(manifest["engine"]), "")
+        began = _engine_of(manifest, allow)
+        if isinstance(began, Ray) and began.address not in (None, "auto"):
+            raise RunError(
+                f"this run computed on the Ray cluster at {began.address!r}. To join a cluster is to trust it, so an "
+                f"address that is read from a folder is not followed. Give it yourself: --engine "
+                f"ray:address={began.address}, or in Python engine=Ray(address=…)."
+            )
+        return Choice(began, "")
     choice = choose(engine, rules, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
-        began = decode(manifest["engine"])
+        began = _engine_of(manifest, allow)
         same = "The bits are the same." if bits(choice.engine) == bits(began) else "The last bits may differ."
         return replace(choice, why=f"engine: {choice.engine}; this run began with {began}. {same}")
     return choice
 
 
-def _farewell(done: int, path: Path | None, origin: str) -> str:
+def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
+    """The engine that a manifest names."""
+    try:
+        engine = decode(manifest["engine"], allow=allow)
+    except RecipeError as error:
+        raise RunError(f"'engine' in manifest.json: {error} Or give the engine yourself, such as 'loop'.") from error
+    if not isinstance(engine, Engine) or isinstance(engine, type):
+        raise RunError(f"'engine' in manifest.json is {manifest['engine']!r}, which is no engine. Give one yourself.")
+    return engine
+
+
+def _farewell(done: int, path: Path | None, origin: str, allow: Collection[str]) -> str:
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
-    how = f"esgd resume {path}" if origin else "run the same again"
+    allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
+    how = f"esgd resume {path}{allowed}" if origin else "run the same again"
     return f"Stopped. {done} generations are saved in {path}. To go on: {how}"
+
+
+def _package_of(origin: str) -> list[str]:
+    return [package_named(origin)] if ":" in origin and not Path(origin).is_file() else []
 
 
 def _write_report(path: Path, reports: Reporter) -> None:
@@ -196,15 +232,13 @@ def _write_report(path: Path, reports: Reporter) -> None:
         reports.warn(f"No report: {error}")
 
 
-def _manifest(recipe: Recipe, seed: int, choice: Choice, rules: Rules, origin: str) -> dict[str, Any]:
+def _identity(recipe: Recipe, seed: int, rules: Rules) -> dict[str, Any]:
+    """What makes a run this run and no other."""
     genome = rules.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
-    return describe(
-        recipe=recipe.described(),
-        seed=seed,
-        engine=encode(choice.engine),
-        why=choice.why,
-        data=rules.task.describe(),
-        network={"layers": repr(genome.template), "parameters": shapes},
-        origin=origin,
-    )
+    return {
+        "recipe": recipe.described(),
+        "seed": seed,
+        "data": rules.task.describe(),
+        "network": {"layers": repr(genome.template), "parameters": shapes},
+    }

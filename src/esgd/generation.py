@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -24,29 +24,32 @@ class State:
     | `population` | Ψ^(k)                                                            |
     | `archive`    | the fittest individual ever seen, as a population of one         |
     | `history`    | the history lines of generations 1 … k                           |
+    | `past`       | how every policy has fared so far, for species that learn from it |
     """
 
     k: int
     population: Population
     archive: Population
     history: tuple[dict[str, Any], ...] = ()
-
-    def past(self) -> list[Fared]:
-        """How every policy has fared so far, for species that learn from it."""
-        return [
-            Fared(
-                k=line["k"],
-                policy=Policy.from_record({key: value for key, value in each.items() if key not in _OUTCOME}),
-                before=_number(each["before"]),
-                after=_number(each["after"]),
-                accepted=each["accepted"],
-            )
-            for line in self.history
-            for each in line["policies"]
-        ]
+    past: tuple[Fared, ...] = ()
 
 
 _OUTCOME = ("id", "before", "after", "accepted")
+
+
+def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = ()) -> tuple[Fared, ...]:
+    """How every policy has fared, from the lines of a history; `allow` has the packages that a policy may name."""
+    return tuple(
+        Fared(
+            k=line["k"],
+            policy=Policy.from_record({key: value for key, value in each.items() if key not in _OUTCOME}, allow=allow),
+            before=_number(each["before"]),
+            after=_number(each["after"]),
+            accepted=each["accepted"],
+        )
+        for line in history
+        for each in line["policies"]
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,21 @@ class Generation:
             "guarantee": self.guarantee,
         }
         return card(f"Generation {self.k}", facts, *(remark(note.text) for note in self.notes))
+
+    @property
+    def fared(self) -> tuple[Fared, ...]:
+        """How the policies of this generation fared; what is not finite counts as inf, as it does when it is read."""
+        outcomes = zip(self.policies, self.before, self.after, self.accepted, strict=True)
+        return tuple(
+            Fared(
+                k=self.k,
+                policy=policy,
+                before=_number(finite(before)),
+                after=_number(finite(after)),
+                accepted=accepted,
+            )
+            for policy, (_, before), after, accepted in outcomes
+        )
 
     def record(self) -> dict[str, Any]:
         """The generation as one JSON object; what is not finite becomes null."""

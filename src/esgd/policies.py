@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
+from math import inf, isnan
 from typing import Any
 
 import torch
 
 from esgd.errors import RecipeError, did_you_mean
 from esgd.schedules import Constant, Schedule
-from esgd.spelling import decode, encode
+from esgd.spelling import construct, decode, encode
+from esgd.trust import NAMES_CODE, imported
 
 __all__ = ["Policy"]
 
@@ -36,7 +37,7 @@ class Policy:
     adam lr=0.00027
     """
 
-    optimizer: str
+    optimizer: str = field(metadata=NAMES_CODE)
     hyper: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Constant)
@@ -44,11 +45,19 @@ class Policy:
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, str):
+            raise RecipeError(
+                f"optimizer={self.optimizer!r} is a {type(self.optimizer).__name__}. A policy names its optimizer, so "
+                f"that it can be written down. Use a class of torch.optim in lower case, or 'package.module:Class'."
+            )
+        for name in ("hyper", "settings"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise RecipeError(f"{name}={getattr(self, name)!r} is not a mapping. Use for example {{'lr': 0.1}}.")
+        check_settings(self.hyper)
         check_clip_norm(self.clip_norm)
 
     def __str__(self) -> str:
-        shown = {**self.hyper, **self.settings}
-        return " ".join([self.optimizer, *(f"{name}={_short(value)}" for name, value in shown.items())])
+        return phrase({"optimizer": self.optimizer, **self.hyper, "settings": self.settings})
 
     def record(self) -> dict[str, Any]:
         """One flat JSON object, lossless: `optimizer`, its hyper-parameters, then the rest where it is set."""
@@ -58,16 +67,38 @@ class Policy:
         return {"optimizer": self.optimizer, **encode(dict(self.hyper)), **set_}
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Policy:
-        """The inverse of `record`."""
-        hyper = {name: decode(value) for name, value in record.items() if name not in _RESERVED}
-        rest = {name: decode(record[name]) for name in _RESERVED[1:] if name in record}
-        return Policy(optimizer=record["optimizer"], hyper=hyper, **rest)
+    def from_record(record: Mapping[str, Any], *, allow: Collection[str] = ()) -> Policy:
+        """The inverse of `record`; `allow` has the packages whose code it may name."""
+        read = {name: decode(value, allow=allow) for name, value in record.items()}
+        hyper = {name: value for name, value in read.items() if name not in _RESERVED}
+        rest = {name: read[name] for name in _RESERVED if name in read}
+        return construct(Policy, {"hyper": hyper, **rest}, allow)  # type: ignore[no-any-return]
+
+
+def phrase(record: Mapping[str, Any]) -> str:
+    """A policy's record in words.
+
+    >>> phrase({"optimizer": "adam", "lr": 2.7e-4, "settings": {"batch_size": 32}})
+    'adam lr=0.00027 batch_size=32'
+    """
+    hyper = {name: value for name, value in record.items() if name not in _RESERVED}
+    shown = {**hyper, **record.get("settings", {})}
+    return " ".join([record["optimizer"], *(f"{name}={_short(value)}" for name, value in shown.items())])
+
+
+def check_settings(hyper: Mapping[str, Any]) -> None:
+    """Refuse numbers that no optimizer can work with."""
+    for name, value in hyper.items():
+        if isinstance(value, float) and (isnan(value) or (name == "lr" and not 0 <= value < inf)):
+            raise RecipeError(
+                f"{name}={value} of a policy is no number to train with. A learning rate is finite and not negative, "
+                f"and no hyper-parameter is NaN. Correct it."
+            )
 
 
 def check_clip_norm(clip_norm: float | None) -> None:
     """Refuse a limit that would turn gradients around."""
-    if clip_norm is not None and not clip_norm > 0:
+    if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
         raise RecipeError(
             f"clip_norm={clip_norm} is not above 0. It is the largest gradient norm that is let through. Use None for "
             f"no clipping."
@@ -82,15 +113,7 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     <class 'torch.optim.adamw.AdamW'>
     """
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise RecipeError(
-                f"optimizer={name!r} cannot be imported ({error}). An optimizer is a class of torch.optim in lower "
-                f"case, or 'package.module:Class' that Python can import. Check the spelling and PYTHONPATH."
-            ) from error
-        return _checked(name, found)
+        return _checked(name, imported(name))
     classes = {key.lower(): value for key, value in vars(torch.optim).items() if isinstance(value, type)}
     if name.lower() not in classes:
         raise RecipeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any
@@ -130,6 +130,8 @@ class Recipe:
         if isinstance(self.mates, Mapping):  # TOML has no keys that are numbers
             weights = {int(rho) if str(rho).isdigit() else rho: weight for rho, weight in self.mates.items()}
             object.__setattr__(self, "mates", weights)
+        if self.fine_tuning is not None and not isinstance(self.fine_tuning, FineTuning):
+            raise RecipeError(f"fine_tuning={self.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
         check_immigrants(self.immigrants)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         check_recipe(self)
@@ -239,13 +241,16 @@ class Recipe:
         return {name: value for name, value in table.items() if value is not None}
 
     @staticmethod
-    def from_dict(table: Mapping[str, Any]) -> Recipe:
-        """The inverse of `to_dict`; an unknown key gets a suggestion."""
+    def from_dict(table: Mapping[str, Any], *, allow: Collection[str] = ()) -> Recipe:
+        """The inverse of `to_dict`; an unknown key gets a suggestion.
+
+        A table is data: it names our own strategies, and those of the packages in `allow`.
+        """
         known = [each.name for each in fields(Recipe)]
         for name in table:
             if name not in known:
                 raise RecipeError(f"{name!r} is not an input of a recipe. {did_you_mean(name, known)}")
-        return Recipe(**{name: decode(value) for name, value in table.items()})
+        return Recipe(**{name: decode(value, allow=allow) for name, value in table.items()})
 
 
 def _encode_or_name(value: Any) -> Any:

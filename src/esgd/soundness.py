@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
 
+from esgd.checks import check_function
 from esgd.errors import RecipeError
 from esgd.operators.start import Start
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Survival
@@ -59,18 +60,20 @@ def _check_strategies(recipe: Recipe) -> None:
     kinds = {"backoff": BackOff, "mating": Mating, "mutation": Mutation, "survival": Survival, "buffers": BufferRule}
     for name, protocol in (kinds | {"baggage": Baggage, "start": Start}).items():
         value = getattr(recipe, name)
-        if not isinstance(value, protocol) or isinstance(value, type):
+        if not _fits(value, protocol):
             raise RecipeError(
                 f"{name}={value!r} has not the shape of a {protocol.__name__}. Pass a value such as "
                 f"{getattr(type(recipe), name)!r}; see esgd.operators, and esgd.protocols for one of your own."
             )
-    for name in ("species", "recombination"):
-        if not callable(getattr(recipe, name)):
-            raise RecipeError(
-                f"{name}={getattr(recipe, name)!r} cannot be called. Pass a function or one of esgd's own."
-            )
-    if recipe.fine_tuning is not None and isinstance(recipe.fine_tuning, Mapping | float | int | str):
-        raise RecipeError(f"fine_tuning={recipe.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
+    for name, argument in (("species", "draw"), ("recombination", "mates")):
+        check_function(name, getattr(recipe, name), argument, meaning="Pass a function or one of esgd's own.")
+
+
+def _fits(value: object, protocol: type) -> bool:
+    try:
+        return isinstance(value, protocol) and not isinstance(value, type)
+    except Exception:  # noqa: BLE001  # looking at a property may run code of a strategy that does not fit
+        return False
 
 
 def _check_count(name: str, value: object, least: int, meaning: str) -> None:

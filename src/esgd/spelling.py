@@ -3,12 +3,15 @@
 A frozen dataclass becomes a table that names its class: one of ours by its short name, `kind = "sgd"`, any other
 as `kind = "package.module:Class"`. There is no registry: a short name is looked up among the public names of our
 rooms, so a new strategy needs nothing but to be exported.
+
+What is read is data. It names our own values, or code of packages that the caller allows (`esgd.trust`), and reading
+it calls nothing but the constructors of dataclasses.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from hashlib import sha256
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from esgd.errors import RecipeError, did_you_mean
+from esgd.trust import check_allowed, code_names, find_code
 
 _ROOMS = ("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
 
@@ -66,39 +70,52 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def decode(spelt: Any) -> Any:
+def decode(spelt: Any, *, allow: Collection[str] = ()) -> Any:
     """The inverse of `encode`: tables with a `kind` become objects (or the function it names), lists tuples.
+
+    `allow` has the packages, besides ours, whose code may be named. Anything else is refused by name, not imported.
 
     >>> decode({"kind": "steps", "after": [80, 121]})
     Steps(after=(80, 121), factor=0.1)
     """
+    try:
+        return _decoded(spelt, allow)
+    except RecursionError:
+        raise RecipeError("the tables are nested too deeply for any recipe. Remove some levels.") from None
+
+
+def _decoded(spelt: Any, allow: Collection[str]) -> Any:
     if isinstance(spelt, Mapping):
-        inner = {name: decode(item) for name, item in spelt.items() if name != "kind"}
-        return construct(named(spelt["kind"]), inner) if "kind" in spelt else inner
+        inner = {name: _decoded(item, allow) for name, item in spelt.items() if name != "kind"}
+        return construct(named(spelt["kind"], allow), inner, allow) if "kind" in spelt else inner
     if isinstance(spelt, list | tuple):
-        return tuple(decode(item) for item in spelt)
+        return tuple(_decoded(item, allow) for item in spelt)
     return spelt
 
 
-def construct(thing: Any, arguments: Mapping[str, Any]) -> Any:
-    """`thing(**arguments)` for a class, where an unknown name gets a suggestion; a function stands for itself."""
+def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] = ()) -> Any:
+    """`thing(**arguments)` for a dataclass, where an unknown name gets a suggestion; a function stands for itself."""
     if isinstance(thing, FunctionType) and not arguments:
         return thing
-    if is_dataclass(thing):
-        known = [field.name for field in fields(thing) if field.init]
-        for name in arguments:
-            if name not in known:
-                raise RecipeError(
-                    f"{name!r} is not a field of {kind_of(thing)!r}. {did_you_mean(name, known)} "
-                    f"Remove the key or correct it."
-                )
-    if not callable(thing):
+    if not (isinstance(thing, type) and is_dataclass(thing)):
         raise RecipeError(
-            f"{thing!r} is named as a strategy, but it is a {type(thing).__name__}. Name a class or function."
+            f"{thing!r} is named as a strategy{' with settings' if arguments else ''}, but it is a "
+            f"{type(thing).__name__}. Strategies are dataclasses, or functions without settings."
         )
+    known = [field.name for field in fields(thing) if field.init]
+    for name in arguments:
+        if name not in known:
+            raise RecipeError(
+                f"{name!r} is not a field of {kind_of(thing)!r}. {did_you_mean(name, known)} "
+                f"Remove the key or correct it."
+            )
+    for name in code_names(thing, arguments):  # constructing the value would import it
+        check_allowed(name, allow)
     try:
         return thing(**arguments)
-    except TypeError as error:
+    except RecipeError:
+        raise
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RecipeError(f"{kind_of(thing)!r} cannot be made from {dict(arguments)}: {error}.") from error
 
 
@@ -108,32 +125,19 @@ def kind_of(thing: Any) -> str:
     return short if _short_names().get(short) is thing else _full_name(thing)
 
 
-def named(kind: str) -> Any:
+def named(kind: Any, allow: Collection[str] = ()) -> Any:
     """The class (or function) that goes by `kind`."""
     known = _short_names()
-    if ":" in str(kind):
-        return imported(kind)
+    if not isinstance(kind, str):
+        raise RecipeError(f"kind={kind!r} is a {type(kind).__name__}, not a name. Write for example kind = 'sgd'.")
+    if ":" in kind:
+        return find_code(kind, allow)
     if kind not in known:
         raise RecipeError(
-            f"kind={kind!r} is not one of ours. {did_you_mean(str(kind), known)} "
+            f"kind={kind!r} is not one of ours. {did_you_mean(kind, known)} "
             f"For one of your own write kind = 'package.module:Class'."
         )
     return known[kind]
-
-
-def imported(name: str) -> Any:
-    """What `package.module:thing` names."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise RecipeError(
-            f"{name!r} cannot be imported: {error}. Names of your own are 'package.module:thing', and Python must "
-            f"find the package: run from its folder, install it, or set PYTHONPATH."
-        ) from error
-    return found
 
 
 @cache

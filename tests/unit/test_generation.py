@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import esgd
-from esgd.generation import Generation, State, finite
+from esgd.generation import Generation, finite, read_past
 from esgd.operators import Never
 from esgd.policies import Policy
 from esgd.schedules import Cosine
@@ -72,7 +72,8 @@ def test_what_is_not_finite_becomes_null() -> None:
 
 
 def test_the_past_comes_back_from_the_history_with_every_policy(generations: list[Generation]) -> None:
-    past = generations[-1].state.past()
+    past = generations[-1].state.past
+    assert read_past(generations[-1].state.history) == past
     assert [fared.k for fared in past] == [1] * 4 + [2] * 4
     assert [fared.policy for fared in past] == [*generations[0].policies, *generations[1].policies]
     assert [fared.accepted for fared in past[:4]] == list(generations[0].accepted)
@@ -83,9 +84,9 @@ def test_the_past_reads_a_fitness_that_was_not_finite_as_inf() -> None:
         "k": 1,
         "policies": [{"id": "0.0.0", "optimizer": "sgd", "lr": 0.1, "before": 0.5, "after": None, "accepted": True}],
     }
-    state = State(1, None, None, (line,))
-    assert state.past()[0].after == float("inf")
-    assert state.past()[0].policy == Policy(optimizer="sgd", hyper={"lr": 0.1})
+    (fared,) = read_past([line])
+    assert fared.after == float("inf")
+    assert fared.policy == Policy(optimizer="sgd", hyper={"lr": 0.1})
 
 
 def test_the_archive_keeps_the_best_ever_seen_when_a_run_without_back_off_gets_worse() -> None:

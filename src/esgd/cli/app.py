@@ -1,5 +1,7 @@
-"""`esgd`: run, resume, compare, report, watch, export, explain, data, list. Results go to standard output, progress and
-errors to standard error."""
+"""`esgd`: run, resume, verify, compare, report, watch, export, explain, data, list.
+
+Results go to standard output, progress and errors to standard error.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,7 @@ from esgd import report
 from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
 from esgd.cli.options import (
+    AllowCode,
     Data,
     EngineName,
     Json,
@@ -34,15 +37,16 @@ from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
 from esgd.data import KNOWN, download
-from esgd.errors import MissingDataError, MissingExtraError, RunError
+from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
 from esgd.export import export
 from esgd.fit import Result, fit
 from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
-from esgd.run import RunFolder
+from esgd.run import RunFolder, verify
 from esgd.spelling import encode
 from esgd.studies import Study, begin, compare, find_study, founded
+from esgd.trust import package_named
 from esgd.watch import Address, Runs, open_server
 
 app = typer.Typer(
@@ -71,17 +75,21 @@ def run(
     data: Data = None,
     engine: EngineName = "auto",
     track: Track = None,
+    allow_code: AllowCode = None,
     progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train one population; an existing folder of the same run is continued."""
-    study = _study(what, sets, scale, data)
+    allow = _allowed(what, allow_code)
+    study = _study(what, sets, scale, data, allow)
     folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
     trackers = [choose_tracker(text) for text in track or []]
     shown = progress_of(progress, quiet=quiet)
-    result = _train(study, study.recipe, seed, folder, origin, engine=engine, progress=shown, trackers=trackers)
+    result = _train(
+        study, study.recipe, seed, folder, origin, engine=engine, progress=shown, trackers=trackers, allow=allow
+    )
     _print(as_json, _summary(folder, result), show_result)
 
 
@@ -91,6 +99,7 @@ def resume(
     data: Data = None,
     engine: EngineName = "auto",
     track: Track = None,
+    allow_code: AllowCode = None,
     progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -104,11 +113,17 @@ def resume(
             f"{str(folder)!r} was begun from Python, so only Python knows its task. Call esgd.fit(…, "
             f"run={str(folder)!r}) again with the same arguments: it goes on by itself."
         )
-    study, seed = find_study(manifest["origin"], data=data), manifest["seed"]
-    recipe = Recipe.from_dict(manifest["recipe"])
+    allow = allow_code or []
+    try:
+        study, seed = find_study(manifest["origin"], data=data, allow=allow), manifest["seed"]
+        recipe = Recipe.from_dict(manifest["recipe"], allow=allow)
+    except RecipeError as error:
+        raise RunError(f"{str(folder / 'manifest.json')!r}: {error}") from error
     trackers = [choose_tracker(text) for text in track or []]
     shown = progress_of(progress, quiet=quiet)
-    result = _train(study, recipe, seed, folder, manifest["origin"], engine=engine, progress=shown, trackers=trackers)
+    result = _train(
+        study, recipe, seed, folder, manifest["origin"], engine=engine, progress=shown, trackers=trackers, allow=allow
+    )
     _print(as_json, _summary(folder, result), show_result)
 
 
@@ -122,12 +137,23 @@ def _train(
     engine: str = "auto",
     progress: str,
     trackers: Sequence[Tracker],
+    allow: Collection[str],
 ) -> Result:
     """Train a population, and beside its folder the network that it begins with, if the study has one."""
     task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
     begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
     recipe = founded(recipe, begun.model if begun else None)
-    return fit(task, recipe, seed=seed, run=folder, engine=engine, progress=progress, trackers=trackers, origin=origin)
+    return fit(
+        task,
+        recipe,
+        seed=seed,
+        run=folder,
+        engine=engine,
+        progress=progress,
+        trackers=trackers,
+        origin=origin,
+        allow=allow,
+    )
 
 
 @app.command("compare")
@@ -142,13 +168,15 @@ def compare_(
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
+    allow_code: AllowCode = None,
     progress: Progress = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
-    study = _study(what, sets, scale, data)
-    if sets and find_study(what, scale=scale, data=data).ours is not None:
+    allow = _allowed(what, allow_code)
+    study = _study(what, sets, scale, data, allow)
+    if sets and find_study(what, scale=scale, data=data, allow=allow).ours is not None:
         print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
@@ -195,6 +223,18 @@ def watch(
         server.serve_forever()
 
 
+@app.command("verify")
+def verify_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
+    """Check that runs are whole: every file against its checksum, the model against the archive. It only reads."""
+    found = [verify(folder) for folder in folders]
+    for each in found:
+        print(f"{each.run}: {each.done} of {each.planned} generations, {'NOT WHOLE' if each.faults else 'whole'}")
+        for fault in each.faults:
+            print(f"  {fault}")
+    if any(each.faults for each in found):
+        raise RunError("not every run is whole. `esgd resume RUN` mends what the checkpoints still have.")
+
+
 @app.command("export")
 def export_(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
@@ -217,10 +257,11 @@ def explain(
     workers: Annotated[int | None, typer.Option(min=1, help="what a generation takes on so many workers, too")] = None,
     per_node: Annotated[int, typer.Option(min=1, help="of them on a node")] = 16,
     gigabits: Annotated[float, typer.Option(min=0.001, help="a second, what the driver's network carries")] = 10.0,
+    allow_code: AllowCode = None,
     as_json: Json = False,
 ) -> None:
     """The recipe in the paper's notation, and what it will cost here."""
-    study = _study(what, sets, scale, data)
+    study = _study(what, sets, scale, data, _allowed(what, allow_code))
     try:
         task, share = study.task(0), 1.0
     except MissingDataError:
@@ -261,8 +302,14 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
 
 
-def _study(what: str, sets: list[str] | None, scale: str | None, data: Path | None) -> Study:
-    return overridden(find_study(what, scale=scale, data=data), sets or [])
+def _study(what: str, sets: list[str] | None, scale: str | None, data: Path | None, allow: Collection[str]) -> Study:
+    return overridden(find_study(what, scale=scale, data=data, allow=allow), sets or [], allow=allow)
+
+
+def _allowed(what: str, allow_code: list[str] | None) -> list[str]:
+    """The packages whose code may be named; a task that is named on the command line allows its own."""
+    own = [package_named(what)] if ":" in what and not Path(what).is_file() else []
+    return [*own, *(allow_code or [])]
 
 
 def _summary(folder: Path, result: Result) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from esgd.spelling import encode
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
+REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 
@@ -64,8 +65,10 @@ def cost(
     """
     rules = prepare(task, recipe, seed=0)
     mu, d = recipe.population, rules.genome.size
-    evaluations = sum(stage.evolution_steps * recipe.offspring_count for stage in recipe.stages())
-    checks = sum(_measurements(recipe.backoff, stage.sgd_epochs) for stage in recipe.stages()) * mu
+    # K generations are alike, and counted, not gone through one by one: K may be any number.
+    counted = [(recipe.generations, next(recipe.stages())), *((1, s) for s in recipe.stages(after=recipe.generations))]
+    evaluations = sum(times * stage.evolution_steps * recipe.offspring_count for times, stage in counted)
+    checks = sum(times * _measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted) * mu
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -146,10 +149,10 @@ class _Rehearsal:
 
 
 def _measurements(backoff: BackOff, epochs: int) -> int:
-    """Fitness passes of one SGD step, found by rehearsing it."""
-    walk = _Rehearsal()
-    backoff(walk, epochs)
-    return walk.measured
+    """Fitness passes of one SGD step, found by rehearsing it; of a very long one, its beginning."""
+    walk, rehearsed = _Rehearsal(), min(epochs, REHEARSED)
+    backoff(walk, rehearsed)
+    return walk.measured if rehearsed == epochs else ceil(walk.measured / rehearsed * epochs)
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:

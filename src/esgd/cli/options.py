@@ -25,6 +25,14 @@ ScaleName = Annotated[
 Data = Annotated[
     Path | None, typer.Option("--data", help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]")
 ]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-code",
+        metavar="PACKAGE",
+        help="a package whose code a TOML file or a run folder may name; may be given more than once",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress; the same as --progress none")]
 Progress = Annotated[

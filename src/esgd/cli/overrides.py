@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,10 @@ from esgd.errors import RecipeError, did_you_mean
 from esgd.recipe import Recipe
 from esgd.studies import Study
 from esgd.studies.finding import merged
+from esgd.trust import packages
 
 
-def overridden(study: Study, assignments: Sequence[str]) -> Study:
+def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[str] = ()) -> Study:
     """The study with its recipe changed; names are dotted paths into the recipe's tables, values are TOML.
 
     Our own rules are left out then: they would no longer have the population and the epochs of the others.
@@ -26,7 +27,7 @@ def overridden(study: Study, assignments: Sequence[str]) -> Study:
         if not equals:
             raise RecipeError(f"--set {assignment} has no value. Write NAME=VALUE, for example --set population=32.")
         _assign(table, name.strip().split("."), _value(text.strip()), assignment)
-    return replace(study, recipe=Recipe.from_dict(table), ours=None)
+    return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *packages(study.recipe)}), ours=None)
 
 
 def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:
@@ -61,3 +62,5 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except RecursionError:
+        raise RecipeError(f"--set …={text[:40]}… is nested too deeply to be a value of a recipe.") from None

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from esgd.policies import Policy
+from esgd.policies import phrase
 from esgd.report import Table, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
@@ -29,7 +29,7 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
 
 def show_result(summary: dict[str, Any], console: Console) -> None:
     """The end of a run."""
-    leader = Policy.from_record(summary["leader"]) if summary["leader"] else "untrained"
+    leader = phrase(summary["leader"]) if summary["leader"] else "untrained"
     known = {name: "–" if value is None else f"{value:.4g}" for name, value in summary["test"].items()}
     metrics = "  ".join(f"{name} {value}" for name, value in known.items())
     console.print(

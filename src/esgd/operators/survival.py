@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd.checks import check_function
 from esgd.protocols import Role
 
 Rest = Callable[[Role], bool]
@@ -43,6 +44,9 @@ class Elitist:
     """
 
     rest: Rest = anyone
+
+    def __post_init__(self) -> None:
+        check_function("rest", self.rest, "role", meaning="It tells from a Role who may fill the rest. Use anyone.")
 
     @property
     def wants_ends(self) -> bool:

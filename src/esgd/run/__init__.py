@@ -2,5 +2,6 @@
 
 from esgd.run.folder import NoFolder, RunFolder, open_folder
 from esgd.run.history import read_history
+from esgd.run.verify import Verified, verify
 
-__all__ = ["NoFolder", "RunFolder", "open_folder", "read_history"]
+__all__ = ["NoFolder", "RunFolder", "Verified", "open_folder", "read_history", "verify"]

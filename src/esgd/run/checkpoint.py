@@ -1,14 +1,13 @@
 """checkpoint/K/: the state after generation K as tensors (safetensors), words (JSON) and its history. No pickle.
 
 A checkpoint is written into a folder beside, synced and renamed, so it is there or it is not. It knows its own
-digests; one that was cut short or altered is recognised and named.
+digests and the run that it belongs to; one that was cut short or altered is recognised and named.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,28 +17,36 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from esgd.errors import RunError
-from esgd.generation import State
+from esgd.errors import ForeignCodeError, RunError
+from esgd.generation import State, read_past
 from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
-from esgd.run.files import digest, sync
+from esgd.run.files import digest, read_table, remove, sync
 from esgd.run.history import read_history, spell
 
 TENSORS, WORDS, HISTORY = "tensors.safetensors", "state.json", "history.jsonl"
 
 
-def save(folder: Path, state: State) -> None:
-    """Write `folder/K` for the state after generation K."""
+class DamagedError(RunError):
+    """A checkpoint that is not whole: the one before it may be."""
+
+
+def save(folder: Path, state: State, *, run: str) -> None:
+    """Write `folder/K` for the state after generation K; `run` is the identity of the run it belongs to."""
     target, aside = folder / f"{state.k:06d}", folder / f".{state.k:06d}.new"
-    shutil.rmtree(aside, ignore_errors=True)
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link. A run writes only inside its own folder. Put a folder in its place.")
+    folder.mkdir(exist_ok=True)  # the run's own folder is there, or the run has lost it
+    remove(aside)
     try:
-        aside.mkdir(parents=True)
+        aside.mkdir()
         tensors = {**_tensors(state.population, "population"), **_tensors(state.archive, "archive")}
         save_file(tensors, aside / TENSORS)
         (aside / HISTORY).write_bytes(b"".join(map(spell, state.history)))
         words = {
             "k": state.k,
+            "run": run,
             "population": _words(state.population),
             "archive": _words(state.archive),
             "digests": {name: digest(aside / name) for name in (TENSORS, HISTORY)},
@@ -49,53 +56,90 @@ def save(folder: Path, state: State) -> None:
         (aside / WORDS).write_text(json.dumps(sealed, sort_keys=True, ensure_ascii=False), encoding="utf-8")
         for path in (aside / TENSORS, aside / HISTORY, aside / WORDS, aside):
             sync(path)
-        shutil.rmtree(target, ignore_errors=True)
+        remove(target)
         aside.rename(target)
         sync(folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(aside)
 
 
-def load(path: Path, genome: Genome) -> State:
-    """The state in a checkpoint folder; `RunError` names the file that is missing, cut short or altered."""
-    words = _unsealed(path / WORDS)
-    for name, known in words["digests"].items():
-        if not (path / name).is_file():
-            raise RunError(f"{path / name} is missing.")
-        if digest(path / name) != known:
-            raise RunError(f"{path / name} was cut short or altered: its SHA-256 is not the one that {WORDS} knows.")
+def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = ()) -> State:
+    """The state in a checkpoint folder of the run with the identity `run`.
+
+    `DamagedError` names the file that is missing, cut short or altered. A checkpoint of another run, or one that names
+    code of a package that is not in `allow`, is refused.
+    """
+    words, tensors = read(path)
+    if words.get("run", run) != run:
+        raise RunError(
+            f"{path} belongs to another run: it was saved with another recipe, seed, data or network. To continue from "
+            f"it would be neither run. Remove it, or restore this run's own checkpoint from a copy."
+        )
     try:
+        population = _population(words["population"], tensors, "population", genome, allow)
+        archive = _population(words["archive"], tensors, "archive", genome, allow)
+        history = tuple(read_history(path / HISTORY))
+        return State(int(words["k"]), population, archive, history, read_past(history, allow=allow))
+    except ForeignCodeError as error:
+        raise RunError(f"{path}: {error}") from error
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DamagedError(f"{path} is not what a run writes: {type(error).__name__}: {error}.") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a checkpoint says and its tensors, every file checked against its digest; `DamagedError` names the fault."""
+    try:
+        words = _unsealed(path / WORDS)
+        for name in (TENSORS, HISTORY):
+            if digest(path / name) != words["digests"].get(name):
+                raise DamagedError(
+                    f"{path / name} was cut short or altered: its SHA-256 is not the one that {WORDS} knows."
+                )
         # load_file maps the file into memory: what happens to the file later must not happen to the population
-        tensors = {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}
+        return words, {name: tensor.clone() for name, tensor in load_file(path / TENSORS).items()}
+    except FileNotFoundError as error:
+        raise DamagedError(f"{error.filename} is missing.") from error
     except SafetensorError as error:
-        raise RunError(f"{path / TENSORS} cannot be read: {error}.") from error
-    population = _population(words["population"], tensors, "population", genome)
-    archive = _population(words["archive"], tensors, "archive", genome)
-    return State(words["k"], population, archive, tuple(read_history(path / HISTORY)))
+        raise DamagedError(f"{path / TENSORS} cannot be read: {error}.") from error
+    except DamagedError:
+        raise
+    except OSError as error:  # a file in place of a folder, a folder or FIFO in place of a file, no permission
+        raise DamagedError(f"{path} cannot be read: {error}") from error
+
+
+def is_whole(path: Path) -> bool:
+    """Whether every file of a checkpoint is there as it was written."""
+    try:
+        words = _unsealed(path / WORDS)
+        return all(digest(path / name) == words["digests"].get(name) for name in (TENSORS, HISTORY))
+    except OSError:
+        return False
 
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdigit()), reverse=True)
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link. A run writes only inside its own folder. Put a folder in its place.")
+    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
 
 
 def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints, and what a crash left beside them."""
     for path in [*saved(folder)[keep:], *folder.glob(".*.new")]:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
 
 
 def _unsealed(path: Path) -> dict[str, Any]:
+    sealed = read_table(path)
     try:
-        sealed = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(sealed["state"], sort_keys=True, ensure_ascii=False)
-        if sha256(text.encode()).hexdigest() == sealed["sha256"]:
+        if sha256(text.encode()).hexdigest() == sealed["sha256"] and isinstance(sealed["state"]["digests"], dict):
             return sealed["state"]  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass  # damaged: said below
-    raise RunError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")
+    raise DamagedError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")
 
 
 def _tensors(population: Population, name: str) -> dict[str, Tensor]:
@@ -121,7 +165,9 @@ def _words(population: Population) -> dict[str, Any]:
     }
 
 
-def _population(words: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str, genome: Genome) -> Population:
+def _population(
+    words: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str, genome: Genome, allow: Collection[str]
+) -> Population:
     layout = [[parameter, list(shape)] for parameter, shape in zip(genome.names, genome.shapes, strict=True)]
     if words["layout"] != layout:
         raise RunError("the checkpoint belongs to a network with other layers than make_model builds now.")
@@ -130,13 +176,17 @@ def _population(words: Mapping[str, Any], tensors: Mapping[str, Tensor], name: s
         for id_, mates, sigma, parents, founder in words["births"]
     )
     prefix = f"{name}/buffers/"
+    buffers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    rows, fitness, n = tensors[f"{name}/rows"], tensors[f"{name}/fitness"], len(births)
+    if rows.shape != (n, genome.size) or fitness.shape != (n,) or len(words["policies"]) != n:
+        raise ValueError(f"{name} has {n} births, but tensors of {tuple(rows.shape)} and {tuple(fitness.shape)}")
     return Population(
         genome=genome,
-        rows=tensors[f"{name}/rows"],
-        buffers={key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)},
-        fitness=tensors[f"{name}/fitness"].to(torch.float64),
+        rows=rows,
+        buffers=buffers,
+        fitness=fitness.to(torch.float64),
         births=births,
-        policies=tuple(Policy.from_record(record) if record else None for record in words["policies"]),
+        policies=tuple(Policy.from_record(record, allow=allow) if record else None for record in words["policies"]),
         baggage=tuple(_baggage(j, kind, tensors, name) for j, kind in enumerate(words["baggage"])),
     )
 

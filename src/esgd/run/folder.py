@@ -5,6 +5,7 @@
     history.jsonl       a line for every finished generation
     checkpoint/000007/  the state after generation 7; the last two are kept
     model.safetensors   the fittest network so far
+    SHA256SUMS          when the run is finished: what `sha256sum -c` and `esgd verify` check
     report.html         what happened, for people
 
 A checkpoint has a copy of the history until then, so it is whole by itself: a crash costs a generation at most, and a
@@ -14,7 +15,8 @@ damaged history is mended from it. Older checkpoints are removed when the new on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,26 +25,32 @@ from typing import Any
 
 import tomli_w
 from filelock import FileLock, Timeout
-from safetensors.torch import save_model
 
 from esgd.errors import RunError
 from esgd.generation import State
 from esgd.genome import Genome
 from esgd.run import checkpoint
-from esgd.run.files import explained, replace_file
+from esgd.run.files import explained, open_to_read, read_words, remove, replace_file
 from esgd.run.history import append_line, read_history, rewrite
-from esgd.run.manifest import differences
+from esgd.run.manifest import differences, read_manifest
+from esgd.run.model import holds_model, write_model
+from esgd.run.sums import SUMS, write_sums
 
 KEPT_CHECKPOINTS = 2
 DAMAGED = "history.jsonl.damaged"
-OURS = (".lock", "recipe.toml", ".recipe.toml.new", ".manifest.json.new")  # what a run killed at its birth leaves
+RECIPE = "recipe.toml"
+OURS = (".lock", RECIPE)  # what a run killed at its birth leaves
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads and writes a run. Use it inside `locked()`, so that two processes cannot write the same run."""
+    """Reads and writes a run. Use it inside `locked()`, so that two processes cannot write the same run.
+
+    `place` is the folder's device and inode while it is locked: by them it is known again if it was moved.
+    """
 
     path: Path
+    place: tuple[int, int] | None = None
 
     @property
     def history_file(self) -> Path:
@@ -74,16 +82,31 @@ class RunFolder:
                     f"for the other one, or choose another folder."
                 ) from error
         try:
-            yield self
+            with explained(self.path, "Opening the run folder", "Nothing was written."):
+                for left in [*self.path.glob(".*.new"), *self.path.glob("checkpoint/.*.new")]:
+                    remove(left)
+                place = _place(self.path)
+            yield replace(self, place=place)
         finally:
             lock.release()
 
-    def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the manifest of a new run, or check that the folder's run is this one; returns the one in force."""
+    def begun(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The manifest of the run that has saved something here, or None where none has; another run is refused."""
         known = self.manifest()
-        if known is not None and (self.history_file.is_file() or self.checkpoints.exists()):
-            self._check_same(known, manifest)
-            return known
+        if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
+            return None
+        found = differences(known, identity)
+        if found:
+            shown = "\n  ".join(found[:12])
+            raise RunError(
+                f"{str(self.path)!r} belongs to another run:\n  {shown}\nA run goes on only with its own recipe, "
+                f"seed, data and network, or it would not be one run. Choose a new folder, or undo the difference."
+            )
+        return known
+
+    def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the manifest of a new run; a folder that holds anything else is refused."""
+        known = self.manifest()
         strangers = sorted(item.name for item in self.path.iterdir() if item.name not in OURS)
         if strangers and known is None:
             raise RunError(
@@ -91,79 +114,104 @@ class RunFolder:
                 f"{', '.join(strangers[:3])}…). Choose a new folder."
             )
         with explained(self.path, "Writing the manifest", "No run was begun."):
-            recipe = tomli_w.dumps(_without_none(manifest["recipe"]))
-            replace_file(self.path / "recipe.toml", lambda aside: aside.write_text(recipe, encoding="utf-8"))
+            self._write_recipe(manifest)
             words = json.dumps(manifest, indent=2, ensure_ascii=False)
             replace_file(self.manifest_file, lambda aside: aside.write_text(words, encoding="utf-8"))
         return dict(manifest)
 
     def manifest(self) -> dict[str, Any] | None:
         """What the folder says it is, or None for a folder that is no run yet."""
-        if not self.manifest_file.is_file():
-            return None
-        try:
-            return json.loads(self.manifest_file.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-        except ValueError as error:
-            raise RunError(
-                f"{self.manifest_file} is damaged: {error}. It says which recipe and data the run belongs to. Restore "
-                f"it from a copy, or choose a new folder."
-            ) from error
+        return read_manifest(self.manifest_file)
 
-    def latest(self, genome: Genome) -> tuple[State | None, list[str]]:
-        """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning."""
+    def latest(self, genome: Genome, *, run: str, allow: Collection[str] = ()) -> tuple[State | None, list[str]]:
+        """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning.
+
+        `run` is the identity of this run; `allow` has the packages whose code a checkpoint may name.
+        """
         damaged = list[str]()
         for path in checkpoint.saved(self.checkpoints):
             try:
-                state = checkpoint.load(path, genome)
-            except RunError as error:
+                state = checkpoint.load(path, genome, run=run, allow=allow)
+            except checkpoint.DamagedError as error:
                 damaged.append(str(error))
             else:
                 damaged += self._mend_history(state.history)
                 return replace(state, history=tuple(read_history(self.history_file))), damaged
         return None, damaged + self._mend_history(())
 
-    def save(self, state: State) -> State:
+    def save(self, state: State, *, run: str) -> State:
         """Checkpoint, model and history line of a finished generation; returns it with the line as it was written."""
         begun, line = perf_counter(), state.history[-1]
         kept = f"The state after generation {state.k - 1} is intact." if state.k > 1 else "Nothing earlier was lost."
+        self._check_there(kept)
         with explained(self.path, f"Saving generation {state.k}", kept):
-            checkpoint.save(self.checkpoints, state)
-            fittest = state.archive.best.module()
-            replace_file(self.model_file, lambda aside: save_model(fittest, str(aside)))
+            remove(self.path / SUMS)
+            checkpoint.save(self.checkpoints, state, run=run)
+            write_model(self.model_file, state.archive.best.module())
             line = {**line, "seconds": {**line["seconds"], "checkpoint": perf_counter() - begun}}
             append_line(self.history_file, line)
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
         return replace(state, history=(*state.history[:-1], line))
+
+    def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
+        """Make the folder of a finished run whole, and write down its checksums; returns what had to be mended.
+
+        A crash in the last generation may have left the model of the generation before, or none.
+        """
+        fittest, mended = state.archive.best.module(), list[str]()
+        kept = f"All {state.k} generations are saved."
+        self._check_there(kept)
+        with explained(self.path, "Finishing the run", kept):
+            for path in checkpoint.saved(self.checkpoints):
+                if not checkpoint.is_whole(path):
+                    remove(path)
+                    mended.append(f"{path} was not whole; it was removed, for a later one is.")
+            if not holds_model(self.model_file, fittest):
+                write_model(self.model_file, fittest)
+                mended.append(f"{self.model_file} was not the fittest network; it was written again.")
+            if not holds_recipe(self.path, manifest["recipe"]):
+                self._write_recipe(manifest)
+                mended.append(f"{self.path / RECIPE} was not the recipe of the run; it was written again.")
+            write_sums(self.path)
+        return mended
+
+    def _write_recipe(self, manifest: Mapping[str, Any]) -> None:
+        recipe = tomli_w.dumps(without_none(manifest["recipe"]))
+        replace_file(self.path / RECIPE, lambda aside: aside.write_text(recipe, encoding="utf-8"))
+
+    def _check_there(self, kept: str) -> None:
+        """Refuse to make half a folder where the run's own was moved away or deleted."""
+        if self.place is not None and _place(self.path) != self.place:
+            raise RunError(
+                f"{str(self.path)!r} was moved or deleted while the run was going on. {kept} The run stops here, so "
+                f"that it does not become two halves. Put the folder back, or continue it where it is now."
+            )
 
     def _mend_history(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
         """Make history.jsonl hold the checkpoint's lines; one that says something else is kept aside and named.
 
         Later lines are dropped, because those generations will be made again, and missing ones are put back.
         """
-        if not self.history_file.is_file():
-            there, altered = [], False
-        else:
+        try:
             there = read_history(self.history_file)
+            with open_to_read(self.history_file) as file:
+                spoilt = sum(1 for _ in file) > len(there)
+        except FileNotFoundError:
+            there, altered = [], False
+        except RunError:  # a folder, a device
+            there, altered = [], True
+        else:
             common = min(len(there), len(lines))
-            spoilt = self.history_file.read_bytes().count(b"\n") > len(there)
-            altered = spoilt or _timeless(there[:common]) != _timeless(lines[:common]) or bool(there and not lines)
+            altered = spoilt or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
         with explained(self.path, "Mending the history", "It is as it was."):
             if altered:
-                self.history_file.replace(self.path / DAMAGED)
+                remove(self.path / DAMAGED)
+                self.history_file.rename(self.path / DAMAGED)
             else:
                 lines = [*there[: len(lines)], *lines[len(there) :]]  # they know what their checkpoints took
             if lines != there or altered:
                 rewrite(self.history_file, lines)
         return [f"{self.history_file} is not what the checkpoints say; it was kept as {DAMAGED}."] if altered else []
-
-    def _check_same(self, known: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-        found = differences(known, manifest)
-        if found:
-            shown = "\n  ".join(found[:12])
-            raise RunError(
-                f"{str(self.path)!r} belongs to another run:\n  {shown}\nA run goes on only with its own recipe, "
-                f"seed, data and network, or it would not be one run. Choose a new folder, or undo the difference."
-            )
 
 
 @dataclass(frozen=True)
@@ -175,14 +223,20 @@ class NoFolder:
     def manifest(self) -> None:
         return None
 
+    def begun(self, identity: Mapping[str, Any]) -> None:
+        return None
+
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         return dict(manifest)
 
-    def latest(self, genome: Genome) -> tuple[State | None, list[str]]:
+    def latest(self, genome: Genome, *, run: str, allow: Collection[str] = ()) -> tuple[State | None, list[str]]:
         return None, []
 
-    def save(self, state: State) -> State:
+    def save(self, state: State, *, run: str) -> State:
         return state
+
+    def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
+        return []
 
 
 @contextmanager
@@ -195,14 +249,37 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
             yield folder
 
 
-def _timeless(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The lines without their seconds: a line is written with the time its checkpoint took, which that cannot know."""
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
 
 
-def _without_none(table: Any) -> Any:
+def _place(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def same_lines(some: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two histories tell the same; only their seconds may differ, because a checkpoint is written before it
+    is known how long that took."""
+    some, others = ([{**line, "seconds": None} for line in lines] for lines in (some, others))
+    return some == others
+
+
+def holds_recipe(folder: Path, recipe: Mapping[str, Any]) -> bool:
+    """Whether recipe.toml says what the manifest does."""
+    try:
+        return bool(tomllib.loads(read_words(folder / RECIPE)) == without_none(recipe))
+    except (OSError, tomllib.TOMLDecodeError, RecursionError):
+        return False
+
+
+def without_none(table: Any) -> Any:
+    """A table as TOML has it: without what is not there."""
     if isinstance(table, Mapping):
-        return {name: _without_none(value) for name, value in table.items() if value is not None}
+        return {name: without_none(value) for name, value in table.items() if value is not None}
     if isinstance(table, list | tuple):
-        return [_without_none(value) for value in table if value is not None]
+        return [without_none(value) for value in table if value is not None]
     return table

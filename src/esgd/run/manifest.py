@@ -2,35 +2,65 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from esgd.errors import RunError
+from esgd.run.files import read_table
 
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""
 
 
-def describe(
-    *, recipe: Mapping[str, Any], seed: int, engine: Any, why: str, data: Any, network: Any, origin: str
-) -> dict[str, Any]:
+def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str) -> dict[str, Any]:
     """The manifest of a run that begins now."""
     return {
         "id": uuid4().hex,
         "origin": origin,
-        "recipe": dict(recipe),
-        "seed": seed,
+        "recipe": identity["recipe"],
+        "seed": identity["seed"],
         "engine": engine,
         "engine_because": why,
-        "data": data,
-        "network": network,
+        "data": identity["data"],
+        "network": identity["network"],
         "versions": {name: _version(name) for name in ("esgd", "torch", "numpy", "safetensors")},
         "python": platform.python_version(),
         "machine": {"system": platform.system(), "processor": platform.machine()},
         "begun": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+_TYPES = {"origin": str, "recipe": dict, "seed": int, "engine": dict, "data": dict, "network": dict}
+
+
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest in a file, None where there is none; `RunError` names what is wrong with it."""
+    advice = "It says which recipe and data the run belongs to. Restore it from a copy, or choose a new folder."
+    try:
+        read = read_table(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"{error} {advice}") from error
+    for name, kind in _TYPES.items():
+        if name not in read:
+            raise RunError(f"{path} is damaged: it has no {name!r}. {advice}")
+        if not isinstance(read[name], kind) or isinstance(read[name], bool):
+            raise RunError(f"{path} is damaged: {name!r} is a {type(read[name]).__name__}. {advice}")
+    return read
+
+
+def digest(manifest: Mapping[str, Any]) -> str:
+    """What tells a run's checkpoints from those of another: the SHA-256 of recipe, seed, data and network."""
+    words = json.dumps({name: manifest.get(name) for name in IDENTITY}, sort_keys=True, ensure_ascii=False)
+    return sha256(words.encode()).hexdigest()
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from esgd.policies import Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
 from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
+from esgd.trust import NAMES_CODE
 
 PAPER_MOMENTUM = Uniform(0.1, 0.9)
 PAPER_MOMENTUM_PROBABILITY = 0.8  # supplement B: "a 20% chance not using momentum and 80% chance using it"
@@ -96,7 +97,7 @@ class Adam:
 class Optimizer:
     """Any class of `torch.optim` ("adamw", "rmsprop", …) or "package.module:Class", with ranges for any keyword."""
 
-    name: str
+    name: str = field(metadata=NAMES_CODE)
     lr: Rate
     gamma: float | None = None
     hyper: Mapping[str, Any] = field(default_factory=dict)

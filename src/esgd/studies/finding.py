@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args
 
-from esgd.errors import EsgdError, RecipeError, TaskError, did_you_mean
+from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did_you_mean
 from esgd.protocols import Task
 from esgd.recipe import Recipe
-from esgd.spelling import decode, imported
+from esgd.run.files import read_words
+from esgd.spelling import decode
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
+from esgd.trust import check_allowed, imported, packages
 
 Make = Callable[[Scale, Path | None], Study]
 
@@ -33,10 +35,11 @@ BUILT_IN: Mapping[str, Make] = {"digits": lambda scale, data: digits(), **EXPERI
 _NO_DATA = "--data {data}: {what} brings its own data. The folder is for the paper's experiments; leave it out."
 
 
-def find_study(what: str, *, scale: str | None = None, data: Path | None = None) -> Study:
-    """A built-in by name, a TOML file, or `package.module:task`.
+def find_study(what: str, *, scale: str | None = None, data: Path | None = None, allow: Collection[str] = ()) -> Study:
+    """A built-in by name, a TOML file, or `package.module:task` of a package in `allow`.
 
     The paper's experiments have two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper".
+    A TOML file is data: the code that it names must be of a package in `allow`, too.
     """
     name, _, suffix = what.partition("@")
     if name in BUILT_IN:
@@ -50,19 +53,25 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None)
     if scale is not None:
         raise RecipeError(f"scale={scale!r}: only the paper's experiments have a scale: {', '.join(EXPERIMENTS)}.")
     if what.endswith(".toml") or Path(what).is_file():
-        return _from_toml(Path(what), data)
+        return _from_toml(Path(what), data, allow)
     if data is not None:
         raise RecipeError(_NO_DATA.format(data=data, what=what))
     if ":" in what:
-        return _from_python(what, Recipe())
+        return _from_python(what, Recipe(), allow)
     raise RecipeError(
         f"{what!r} is not a task. {did_you_mean(what, BUILT_IN)} A task is a built-in, a TOML file, or the name of "
         f"one of your own: 'package.module:task'."
     )
 
 
-def _from_toml(path: Path, data: Path | None) -> Study:
-    table = _read_toml(path)
+def _from_toml(path: Path, data: Path | None, allow: Collection[str]) -> Study:
+    try:
+        return _described_by(path, _read_toml(path), data, allow)
+    except ForeignCodeError as error:
+        raise ForeignCodeError(f"{str(path)!r}: {error}") from error
+
+
+def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow: Collection[str]) -> Study:
     known = ("task", "recipe", "single", "about")
     for key in table:
         if key not in known:
@@ -73,27 +82,30 @@ def _from_toml(path: Path, data: Path | None) -> Study:
             f"{str(path)!r} does not say what to train: task={what!r}. Add a line such as task = 'digits' or task = "
             f"'package.module:task'."
         )
-    base = find_study(what, data=data)
+    base = find_study(what, data=data, allow=allow)
     changes = _table(path, table, "recipe")
+    allow = {*allow, *packages(base.recipe)}
     return replace(
         base,
         name=path.stem,
         about=str(table.get("about", base.about)),
-        recipe=Recipe.from_dict(merged(base.recipe, changes)),
+        recipe=Recipe.from_dict(merged(base.recipe, changes), allow=allow),
         ours=None if changes else base.ours,
-        single=decode(_table(path, table, "single")) if "single" in table else base.single,
+        single=decode(_table(path, table, "single"), allow=allow) if "single" in table else base.single,
     )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_words(path))
     except FileNotFoundError:
         raise RecipeError(
             f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (tomllib.TOMLDecodeError, OSError) as error:
         raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
+    except RecursionError:
+        raise RecipeError(f"{str(path)!r} is nested too deeply to be a recipe.") from None
 
 
 def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -128,7 +140,8 @@ def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def _from_python(name: str, recipe: Recipe) -> Study:
+def _from_python(name: str, recipe: Recipe, allow: Collection[str]) -> Study:
+    check_allowed(name, allow)
     here = str(Path.cwd())
     if here not in sys.path:  # as `python -m` would: a task beside the user is importable
         sys.path.insert(0, here)

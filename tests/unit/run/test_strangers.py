@@ -1,0 +1,200 @@
+"""A run folder that comes from somebody else is data: whatever it says, it runs no code and reaches nothing outside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import esgd as library
+from esgd.errors import RunError
+from tests.command import esgd
+
+SMALL = ["population=3", "offspring=4", "elites=0.6", "generations=3", "sgd_epochs=1", "start=random_start"]
+TASK = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+import esgd
+
+x = torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+y = (x[:, 0] > 0).long()
+task = esgd.Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
+"""
+PAYLOAD = TASK + "from pathlib import Path\nPath(__file__).with_name('canary').touch()\n"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a task, `mine`, a foreign module, `payload`, and a finished run of the task."""
+    home = tmp_path_factory.mktemp("original")
+    (home / "mine.py").write_text(TASK)
+    (home / "payload.py").write_text(PAYLOAD)
+    sets = [word for each in SMALL for word in ("--set", each)]
+    done = esgd("run", "mine:task", "--run", "run", "--engine", "loop", "--quiet", *sets, cwd=home)
+    assert done.returncode == 0, done.stderr
+    return home
+
+
+@pytest.fixture
+def home(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "home"))
+
+
+def resume(home: Path, *words: str) -> Any:
+    return esgd("resume", "run", "--quiet", "--allow-code", "mine", *words, cwd=home)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    table = json.loads(path.read_text())
+    change(table)
+    path.write_text(json.dumps(table))
+
+
+def edit_checkpoints(home: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Alter what the checkpoints say and seal them again: the hash is no signature."""
+    for path in (home / "run" / "checkpoint").glob("*/state.json"):
+        words = json.loads(path.read_text())["state"]
+        change(words)
+        text = json.dumps(words, sort_keys=True, ensure_ascii=False)
+        path.write_text(json.dumps({"sha256": sha256(text.encode()).hexdigest(), "state": words}))
+
+
+def test_a_run_of_ones_own_task_is_resumed_with_the_callers_word(home: Path) -> None:
+    refused = esgd("resume", "run", cwd=home)
+    assert refused.returncode == 3
+    assert "'mine:task' names code of the package 'mine'" in refused.stderr
+    assert "--allow-code mine" in refused.stderr
+    assert "manifest.json" in refused.stderr
+    assert resume(home).returncode == 0
+    assert esgd("run", "mine:task", "--run", "run", *["--set", "population=3"], cwd=home).returncode == 3
+
+
+def test_the_name_of_a_task_in_a_manifest_runs_nothing(home: Path) -> None:
+    edit(home / "run" / "manifest.json", lambda manifest: manifest.update(origin="payload:task"))
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert "'payload:task'" in refused.stderr
+    assert not (home / "canary").exists()
+
+
+@pytest.mark.parametrize("kind", ["os:system", "payload:Thing", "subprocess:Popen"])
+@pytest.mark.parametrize("place", ["engine", "species"])
+def test_a_manifest_that_names_code_is_refused_by_name(home: Path, kind: str, place: str) -> None:
+    call = {"kind": kind, "command": f"touch {home / 'canary'}", "args": ["touch", str(home / "canary")]}
+
+    def change(manifest: dict[str, Any]) -> None:
+        (manifest if place == "engine" else manifest["recipe"])[place] = call
+
+    edit(home / "run" / "manifest.json", change)
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert kind in refused.stderr
+    assert "manifest.json" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (home / "canary").exists()
+
+
+def test_fit_runs_nothing_that_a_folder_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(home))
+    edit(home / "run" / "manifest.json", lambda m: m.update(engine={"kind": "os:system", "command": "touch canary"}))
+    from_here = pytest.importorskip("mine")
+    recipe = library.Recipe.from_dict(json.loads((home / "run" / "manifest.json").read_text())["recipe"])
+    with pytest.raises(RunError, match="'os:system' names code of Python itself"):
+        library.fit(from_here.task, recipe, seed=0, run=home / "run", progress=False)
+    assert not (home / "canary").exists()
+
+
+def test_a_checkpoint_that_names_code_is_refused_by_name(home: Path) -> None:
+    def change(words: dict[str, Any]) -> None:
+        words["population"]["policies"][0] = {"optimizer": "payload:Best", "lr": 0.1}
+
+    edit_checkpoints(home, change)
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert "'payload:Best' names code" in refused.stderr
+    assert "checkpoint" in refused.stderr
+    assert not (home / "canary").exists()
+
+
+def test_a_recipe_in_toml_names_code_only_with_the_callers_word(home: Path) -> None:
+    recipe = "task = 'digits'\n[recipe.mutation]\nkind = 'payload:Mutation'\n"
+    (home / "x.toml").write_text(recipe)
+    refused = esgd("explain", "x.toml", cwd=home)
+    assert refused.returncode == 2
+    assert "'x.toml'" in refused.stderr
+    assert "--allow-code payload" in refused.stderr
+    assert not (home / "canary").exists()
+    (home / "x.toml").write_text("task = 'payload:task'\n")
+    assert esgd("explain", "x.toml", cwd=home).returncode == 2
+    assert not (home / "canary").exists()
+    assert esgd("explain", "x.toml", "--allow-code", "payload", "--json", cwd=home).returncode == 0
+    assert (home / "canary").exists()
+
+
+def test_set_on_the_command_line_names_code_only_with_the_callers_word(home: Path) -> None:
+    refused = esgd("explain", "digits", "--set", "mutation=payload:Mutation", cwd=home)
+    assert refused.returncode == 2
+    assert "--allow-code payload" in refused.stderr
+    assert not (home / "canary").exists()
+
+
+def test_the_address_of_a_cluster_in_a_manifest_is_not_followed(home: Path) -> None:
+    engine = {"kind": "ray", "address": "192.0.2.1:6379", "inner": {"kind": "loop"}}
+    edit(home / "run" / "manifest.json", lambda manifest: manifest.update(engine=engine))
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert "192.0.2.1:6379" in refused.stderr
+    assert "--engine ray:address=" in refused.stderr
+    assert resume(home, "--engine", "loop").returncode == 0
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_name(home: Path) -> None:
+    sets = [word for each in [*SMALL, "mutation.sigma=0.5"] for word in ("--set", each)]
+    other = esgd("run", "mine:task", "--run", "other", "--engine", "loop", "--quiet", *sets, cwd=home)
+    assert other.returncode == 0, other.stderr
+    shutil.rmtree(home / "run" / "checkpoint" / "000003")
+    shutil.copytree(home / "other" / "checkpoint" / "000003", home / "run" / "checkpoint" / "000003")
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert "000003 belongs to another run" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "history.jsonl", "SHA256SUMS", "report.html", "run.png"])
+@pytest.mark.parametrize("form", ["{}", ".{}.new"])
+def test_resume_writes_through_no_link(home: Path, name: str, form: str) -> None:
+    victim = home / "victim"
+    victim.write_bytes(b"mine")
+    if name == "history.jsonl" or form != "{}":
+        for path in (home / "run" / "checkpoint").glob("000003"):
+            shutil.rmtree(path)  # a generation is to be made again
+    link = home / "run" / form.format(name)
+    link.unlink(missing_ok=True)
+    link.symlink_to(victim)
+    done = resume(home)
+    assert victim.read_bytes() == b"mine"
+    assert done.returncode == 0, done.stderr
+    assert not (home / "run" / name).is_symlink()
+    assert esgd("verify", "run", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize("what", ["checkpoint", ".lock"])
+def test_a_link_in_place_of_what_a_run_owns_is_refused(home: Path, what: str) -> None:
+    elsewhere = home / "elsewhere"
+    path = home / "run" / what
+    if what == "checkpoint":
+        path.rename(elsewhere)
+    else:
+        elsewhere.write_bytes(b"mine")
+        path.unlink(missing_ok=True)
+    path.symlink_to(elsewhere)
+    before = sorted(elsewhere.iterdir()) if elsewhere.is_dir() else elsewhere.read_bytes()
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert "Traceback" not in refused.stderr
+    assert (sorted(elsewhere.iterdir()) if elsewhere.is_dir() else elsewhere.read_bytes()) == before
