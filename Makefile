@@ -23,7 +23,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 # The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: help venv demo test check quick format docs bench experiments clean
+.PHONY: help venv demo test check quick format docs dist bench experiments clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,18 @@ docs: $(VENV)  ## build the site into build/site, warnings as errors, and execut
 	$(MKDOCS) build
 	@echo "Open build/site/index.html; to search in it: $(BIN)/python -m http.server -d build/site"
 	$(PYTEST) tests/docs
+
+dist: $(VENV)  ## build wheel and sdist into dist/, and run the ten lines with each of them in an empty environment
+	rm -rf dist build/dist && mkdir -p build/dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv --clear build/dist/venv
+	build/dist/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	for package in dist/*.whl dist/*.tar.gz; do \
+		build/dist/venv/bin/python -m pip install -qq --disable-pip-version-check --force-reinstall --no-deps $$package; \
+		build/dist/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt "$$package[digits]"; \
+		(cd build/dist && rm -rf runs && venv/bin/python -P ../../examples/ten_lines.py && venv/bin/esgd list >/dev/null); \
+	done
+	@ls -l dist
 
 bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour
 	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
