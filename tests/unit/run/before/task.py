@@ -1,4 +1,4 @@
-"""The task of the run folder in this fixture: double precision, so that another processor's rounding does not matter."""
+"""The task of the run folder in this fixture: in double precision, so that the rounding of another processor is small."""
 
 import torch
 from torch import nn
