@@ -1,4 +1,4 @@
-"""The task of the run folder in this fixture: in double precision, so that the rounding of another processor is small."""
+"""The task of the run folder in this fixture, in double precision: the rounding of another processor is small."""
 
 import torch
 from torch import nn
