@@ -40,7 +40,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 from esgd.beginning import prepare, scored
 from esgd.operators import Never, RandomStart
 from esgd.population import Birth
-from esgd.protocols import Step, Workshop
+from esgd.protocols import Step, Session
 from esgd.run import open_folder
 
 EPOCHS, FITNESS, REPEATS, TARGET = 3, 1024, 5, 5.0
@@ -49,16 +49,16 @@ Bare = Callable[[int, int], float]
 """Seconds of bare work: SGD of the population, and fitness of so many samples in the SGD step and after it."""
 
 
-def by_engine(workshop: Workshop, rules: esgd.protocols.Rules, policies: list[esgd.Policy]) -> Bare:
+def by_engine(session: Session, rules: esgd.protocols.Rules, policies: list[esgd.Policy]) -> Bare:
     """The engine itself without ESGD; an offspring is a copy of a parent, for the passes' sake."""
-    start = RandomStart()(rules.task, rules.genome, workshop, len(policies), rules.seeds.at("init"))
-    population = scored(workshop, start)
+    start = RandomStart()(rules.task, rules.genome, session, len(policies), rules.seeds.at("init"))
+    population = scored(session, start)
 
     def bare(in_sgd: int, in_evolution: int) -> float:
         births = [Birth(id=f"1.1.{i}", mates=(i % len(population),)) for i in range(round(in_evolution / FITNESS))]
         begun = perf_counter()
-        workshop.train(population, policies, Step(k=1, epochs=EPOCHS, backoff=Never()))
-        workshop.evaluate(population, births)
+        session.train(population, policies, Step(k=1, epochs=EPOCHS, backoff=Never()))
+        session.evaluate(population, births)
         return perf_counter() - begun
 
     return bare
@@ -100,8 +100,8 @@ def generations(
     chosen = engine_named(engine, rules, workload.individuals)
     if engine == "auto":
         policies = [esgd.Policy(optimizer="sgd", hyper={"lr": lr, "momentum": m}) for lr, m in workload.hyper()]
-        workshop = exits.enter_context(chosen.open(rules, lambda phase, done, total: None))
-        bare = by_engine(workshop, rules, policies)
+        session = exits.enter_context(chosen.open(rules, lambda phase, done, total: None))
+        bare = by_engine(session, rules, policies)
     else:
         bare = by_hand(workload)
     folder = exits.enter_context(open_folder(exits.enter_context(tempfile.TemporaryDirectory())))

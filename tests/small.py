@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd.beginning import prepare
-from esgd.protocols import Draw, Workshop
+from esgd.protocols import Draw, Session
 from esgd.randomness import Seeds
 
 INPUTS, CLASSES = 6, 3
@@ -57,7 +57,7 @@ def ask(k: int = 1, j: int = 0, *, seed: int = 0, generations: int = 10, **rest:
 
 
 @contextmanager
-def workshop(task: esgd.Supervised, recipe: esgd.Recipe, *, seed: int = 0) -> Iterator[Workshop]:
+def session(task: esgd.Supervised, recipe: esgd.Recipe, *, seed: int = 0) -> Iterator[Session]:
     """The Loop engine at work, for tests that look at one step of a generation."""
     with esgd.Loop(threads=1).open(prepare(task, recipe, seed), lambda phase, done, total: None) as opened:
         yield opened

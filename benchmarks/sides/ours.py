@@ -1,4 +1,4 @@
-"""Ours, by engine: `train()` of an open workshop.
+"""Ours, by engine: `train()` of an open session.
 
     python -m benchmarks.sides.ours WORKLOAD ENGINE [--quick]      (a child; `speed.py` starts it)
 
@@ -36,14 +36,14 @@ class Ours:
         """Start workers and choose engines; what is traced or compiled is so in the first round."""
         rules, size = self.rules, self.workload.individuals
         engine = engine_named(self.engine, rules, size)
-        self.workshop = self.exits.enter_context(engine.open(rules, lambda phase, done, total: None))
-        self.population = RandomStart()(rules.task, rules.genome, self.workshop, size, rules.seeds.at("init"))
+        self.session = self.exits.enter_context(engine.open(rules, lambda phase, done, total: None))
+        self.population = RandomStart()(rules.task, rules.genome, self.session, size, rules.seeds.at("init"))
         self.chosen = repr(engine)
 
     def round(self) -> Answer:
         step = Step(k=1, epochs=self.workload.epochs, backoff=Never())
         begun = perf_counter()
-        self.workshop.train(self.population, self.policies, step)
+        self.session.train(self.population, self.policies, step)
         return {"seconds": perf_counter() - begun, "engine": self.chosen}
 
 

@@ -49,9 +49,9 @@ class Recovery:
         self.cluster.add_node(num_cpus=1)
         self.cluster.add_node(num_cpus=1)
         engine = esgd.Ray(workers=1, address=self.cluster.address)
-        self.workshop = self.exits.enter_context(engine.open(self.rules, self.tick))
+        self.session = self.exits.enter_context(engine.open(self.rules, self.tick))
         seeds = self.rules.seeds.at("init")
-        self.start = RandomStart()(self.rules.task, self.rules.genome, self.workshop, INDIVIDUALS, seeds)
+        self.start = RandomStart()(self.rules.task, self.rules.genome, self.session, INDIVIDUALS, seeds)
 
     def tick(self, phase: str, done: int, total: int) -> None:
         """After the first individual, in the middle of the second."""
@@ -65,7 +65,7 @@ class Recovery:
     def train(self) -> float:
         begun = perf_counter()
         policies = [esgd.Policy(optimizer="sgd", hyper={"lr": 0.1})] * INDIVIDUALS
-        self.workshop.train(self.start, policies, Step(k=1, epochs=1, backoff=Never()))
+        self.session.train(self.start, policies, Step(k=1, epochs=1, backoff=Never()))
         return perf_counter() - begun
 
     def round(self) -> Answer:

@@ -1,4 +1,4 @@
-"""Algorithm 1 of Cui, Zhang, Tüske and Picheny, "Evolutionary Stochastic Gradient Descent" (NeurIPS 2018)."""
+"""Algorithm 1 of Cui, Zhang, Tüske and Picheny, "Evolutionary Stochastic Gradient RowOptimizers" (NeurIPS 2018)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def _generations(
     rules: Rules, recipe: Recipe, engine: Engine, start: Population | State | None, tick: Tick
 ) -> Iterator[Generation]:
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
-    with engine.open(rules, tick) as workshop:
+    with engine.open(rules, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
-        state, immigrants, waiver = begin(workshop, rules, recipe, start)
+        state, immigrants, waiver = begin(session, rules, recipe, start)
         del start
 
         # for k = 1 : K
@@ -48,7 +48,7 @@ def _generations(
             policies = pick(stage, recipe, state, rules.seeds)
 
             # for s = 1 : K_s  SGD update of θ_j using π_j; if the fitness degrades, back off to the previous step
-            trained = workshop.train(state.population, policies, sgd_step(stage, recipe))
+            trained = session.train(state.population, policies, sgd_step(stage, recipe))
             state = chronicle.trained(policies, trained)
 
             # for v = 1 : K_v
@@ -58,13 +58,13 @@ def _generations(
                 births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=rules.seeds)
 
                 # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
-                scores = workshop.evaluate(everyone, births, elites=recipe.cutoff_rank)
+                scores = session.evaluate(everyone, births, elites=recipe.cutoff_rank)
                 chosen = recipe.survive(everyone, roles, scores, rules.seeds("rest", stage.k, v))
-                trained = trained.then(workshop.unite(everyone, births, scores, chosen))
+                trained = trained.then(session.unite(everyone, births, scores, chosen))
                 del everyone  # two populations in memory at a time, not three
 
             # Ψ(k+1) ← Ψ(k)
-            generation = chronicle.conclude(trained.population, workshop.spent())
+            generation = chronicle.conclude(trained.population, session.spent())
             state = generation.state
             yield generation
             del generation

@@ -11,7 +11,7 @@ from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Scores, Task, Workshop
+from esgd.protocols import Rules, Scores, Session, Task
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 
@@ -47,7 +47,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | N
 Beginning = tuple[State, Population, str]
 
 
-def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
+def begin(session: Session, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time.
 
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
@@ -55,9 +55,9 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     if isinstance(start, State):
         state = start
     else:
-        founding = _founding(workshop, rules, recipe, start)
+        founding = _founding(session, rules, recipe, start)
         try:
-            population = scored(workshop, founding)
+            population = scored(session, founding)
         except EsgdError:
             raise
         except Exception as error:
@@ -76,27 +76,27 @@ def begin(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | 
     foreign = founders(rules.genome, [partial(loaded, rules.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
     first = float(population.fitness[leader])
-    second = float(workshop.evaluate(population, [_clone(population, leader)]).fitness[0])
+    second = float(session.evaluate(population, [_clone(population, leader)]).fitness[0])
     if isinstance(start, State):
         check_same_fitness(state.history[-1], first, second)
     waiver = why_waived(recipe, first, second)
-    immigrants = scored(workshop, foreign)
+    immigrants = scored(session, foreign)
     if isinstance(start, State):
-        workshop.spent()  # what a resumed run does again is not part of its ledger
+        session.spent()  # what a resumed run does again is not part of its ledger
     return state, immigrants, waiver
 
 
-def _founding(workshop: Workshop, rules: Rules, recipe: Recipe, start: Population | None) -> Population:
+def _founding(session: Session, rules: Rules, recipe: Recipe, start: Population | None) -> Population:
     """Ψ^(0), not scored yet; a population from elsewhere leaves its past behind."""
     if start is not None:
         return Population.founders(rules.genome, start.rows, start.buffers)
-    return recipe.start(rules.task, rules.genome, workshop, recipe.population, rules.seeds.at("init"))
+    return recipe.start(rules.task, rules.genome, session, recipe.population, rules.seeds.at("init"))
 
 
-def scored(workshop: Workshop, population: Population) -> Population:
+def scored(session: Session, population: Population) -> Population:
     """The same individuals with their fitness: each is built as the birth with itself as only mate, unmutated."""
     births = [_clone(population, j) for j in range(len(population))]
-    return workshop.unite(population, births, Scores.unknown(len(births)), range(len(births), 2 * len(births)))
+    return session.unite(population, births, Scores.unknown(len(births)), range(len(births), 2 * len(births)))
 
 
 def _clone(population: Population, j: int) -> Birth:

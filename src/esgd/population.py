@@ -53,7 +53,7 @@ class Birth:
 
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """An optimizer's state as baggage of an individual: tensors by "parameter/name", and the kind of state it is."""
+    """An optimizer's state, kept with an individual: tensors by "parameter/name", and the kind of state it is."""
 
     kind: str
     tensors: Mapping[str, Tensor]
@@ -70,7 +70,7 @@ class Population:
     | `fitness`  | (n,) f64   | lower is better; +inf for a diverged individual                      |
     | `births`   | n          | where each came from                                                 |
     | `policies` | n          | the last *accepted* policy of each, own or its fittest mate's        |
-    | `baggage`  | n          | optimizer state that travels along, if any                           |
+    | `optimizer_states` | n  | what each keeps of its optimizer between generations, if anything    |
     """
 
     genome: Genome
@@ -79,7 +79,7 @@ class Population:
     fitness: Float[Tensor, " n"]
     births: tuple[Birth, ...]
     policies: tuple[Policy | None, ...]
-    baggage: tuple[OptimizerState | None, ...]
+    optimizer_states: tuple[OptimizerState | None, ...]
 
     @staticmethod
     def founders(genome: Genome, rows: Float[Tensor, "n d"], buffers: Buffers, step: int = 0) -> Population:
@@ -103,7 +103,7 @@ class Population:
             fitness=self.fitness[chosen],
             births=tuple(self.births[i] for i in pick),
             policies=tuple(self.policies[i] for i in pick),
-            baggage=tuple(self.baggage[i] for i in pick),
+            optimizer_states=tuple(self.optimizer_states[i] for i in pick),
         )
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class Population:
             fitness=torch.cat([self.fitness, other.fitness]),
             births=self.births + other.births,
             policies=self.policies + other.policies,
-            baggage=self.baggage + other.baggage,
+            optimizer_states=self.optimizer_states + other.optimizer_states,
         )
 
     @property
@@ -149,7 +149,7 @@ class Population:
     @property
     def champion(self) -> Population:
         """The fittest individual as a population of one, without its optimizer's state."""
-        return replace(self[self.order[:1]], baggage=(None,))
+        return replace(self[self.order[:1]], optimizer_states=(None,))
 
     def elite_mean(self, m: int) -> float:
         """J_{m̄:μ}, the m-elitist average fitness (Definition 1, Eq. 9)."""

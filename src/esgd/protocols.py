@@ -158,15 +158,15 @@ class Draw:
 Species = Callable[[Draw], Policy]
 
 
-class Walk(Protocol):
+class Trajectory(Protocol):
     """n individuals on their way through one SGD step; what a back-off strategy steers.
 
-    `Loop` walks one individual at a time (n = 1), a batched engine many; strategies are written for n.
+    `Loop` trains one individual at a time (n = 1), a batched engine many; strategies are written for n.
     """
 
     @property
     def fitness(self) -> Float[Tensor, " n"]:
-        """Fitness at the last measurement or restored mark; NaN since an epoch was trained."""
+        """Fitness at the last measurement or restored snapshot; NaN since an epoch was trained."""
         ...
 
     @property
@@ -179,15 +179,15 @@ class Walk(Protocol):
         ...
 
     def measure(self) -> Float[Tensor, " n"]:
-        """Evaluate the fitness where the walk stands; NaN and inf come back as +inf."""
+        """Evaluate the fitness where the trajectory stands; NaN and inf come back as +inf."""
         ...
 
-    def mark(self) -> Any:
+    def snapshot(self) -> Any:
         """Remember this place: weights, buffers, optimizer state and fitness."""
         ...
 
-    def restore(self, mark: Any, where: Bool[Tensor, " n"]) -> None:
-        """Go back to a mark, for the individuals in `where`."""
+    def restore(self, snapshot: Any, where: Bool[Tensor, " n"]) -> None:
+        """Go back to a snapshot, for the individuals in `where`."""
         ...
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
@@ -203,7 +203,7 @@ class Walk(Protocol):
 class BackOff(Protocol):
     """The SGD step of Algorithm 1 with its back-off: K_s epochs, and what is kept of them.
 
-    Returns how many updates were refused for each individual. `certain` says whether the walk can never end at a
+    Returns how many updates were refused for each individual. `certain` says whether the trajectory can never end at a
     worse fitness than it began with: a condition of Theorem 1. `checks` counts the comparisons in K_s epochs.
     """
 
@@ -212,7 +212,7 @@ class BackOff(Protocol):
 
     def checks(self, epochs: int) -> int: ...
 
-    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]: ...
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]: ...
 
 
 @runtime_checkable
@@ -372,7 +372,7 @@ class Scores:
         )
 
 
-class Workshop(Protocol):
+class Session(Protocol):
     """An engine at work on one run."""
 
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
@@ -398,6 +398,6 @@ Tick = Callable[[str, int, int], None]
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where the work is done: a value that opens a `Workshop` for a run and closes it after."""
+    """Where the work is done: a value that opens a `Session` for a run and closes it after."""
 
-    def open(self, rules: Rules, tick: Tick) -> AbstractContextManager[Workshop]: ...
+    def open(self, rules: Rules, tick: Tick) -> AbstractContextManager[Session]: ...

@@ -41,8 +41,8 @@ def shared(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A check opens its engine several times: they share a Ray."""
-    from esgd.engines.ray.cluster import Asked
-    from esgd.engines.ray.joining import joined
+    from esgd.engines.cluster.connection import joined
+    from esgd.engines.cluster.resources import Asked
 
     with joined(None, Asked(cpus=1, gpus=0), 3):
         yield
@@ -73,7 +73,7 @@ def test_the_miniature_gives_early_abort_something_to_do() -> None:
 
 
 class Around:
-    """A workshop that hands everything on to another; each broken one differs in one thing."""
+    """A session that executor everything on to another; each broken one differs in one thing."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -93,13 +93,13 @@ class Around:
 
 @dataclass(frozen=True)
 class Wrapped:
-    workshop: Any
+    session: Any
     quiet: bool = False
 
     @contextmanager
     def open(self, rules: Any, tick: Any) -> Iterator[Any]:
         with Loop(threads=1).open(rules, (lambda *tick: None) if self.quiet else tick) as inner:
-            yield self.workshop(inner)
+            yield self.session(inner)
 
 
 def test_an_engine_around_another_conforms() -> None:
@@ -128,7 +128,7 @@ class ForgetsPolicies(Around):
 class ForgetsBaggage(Around):
     def train(self, population: Any, policies: Any, step: Any) -> Any:
         trained = super().train(population, policies, step)
-        return replace(trained, population=replace(trained.population, baggage=population.baggage))
+        return replace(trained, population=replace(trained.population, baggage=population.optimizer_states))
 
 
 class DrawsGlobally(Around):

@@ -354,7 +354,7 @@ def test_a_broken_survival_is_caught(rule: Any, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Steers:
-    """A back-off strategy from a function of (walk, epochs)."""
+    """A back-off strategy from a function of (trajectory, epochs)."""
 
     strategy: Any
     certain: bool = True
@@ -363,53 +363,53 @@ class Steers:
     def checks(self, epochs: int) -> int:
         return self.per_epoch * epochs
 
-    def __call__(self, walk: Any, epochs: int) -> Any:
-        return self.strategy(walk, epochs)
+    def __call__(self, trajectory: Any, epochs: int) -> Any:
+        return self.strategy(trajectory, epochs)
 
 
-def never_looks_back(walk: Any, epochs: int) -> Tensor:
-    return Never()(walk, epochs)
+def never_looks_back(trajectory: Any, epochs: int) -> Tensor:
+    return Never()(trajectory, epochs)
 
 
-def never_measures(walk: Any, epochs: int) -> Tensor:
+def never_measures(trajectory: Any, epochs: int) -> Tensor:
     for _ in range(epochs):
-        walk.epoch()
-    return torch.zeros(len(walk.fitness), dtype=torch.int64)
+        trajectory.epoch()
+    return torch.zeros(len(trajectory.fitness), dtype=torch.int64)
 
 
-def restores_the_weights_only(walk: Any, epochs: int) -> Tensor:
-    rows, before = walk.rows, walk.fitness
+def restores_the_weights_only(trajectory: Any, epochs: int) -> Tensor:
+    rows, before = trajectory.rows, trajectory.fitness
     for _ in range(epochs):
-        walk.epoch()
-    worse = walk.measure() > before
-    walk.at = torch.where(worse[:, None], rows, walk.at)
+        trajectory.epoch()
+    worse = trajectory.measure() > before
+    trajectory.at = torch.where(worse[:, None], rows, trajectory.at)
     return worse.long()
 
 
-def follows_the_first(walk: Any, epochs: int) -> Tensor:
-    start, before = walk.mark(), walk.fitness
+def follows_the_first(trajectory: Any, epochs: int) -> Tensor:
+    start, before = trajectory.snapshot(), trajectory.fitness
     for _ in range(epochs):
-        walk.epoch()
-    worse = (walk.measure() > before)[:1].expand(len(before))
-    walk.restore(start, worse)
+        trajectory.epoch()
+    worse = (trajectory.measure() > before)[:1].expand(len(before))
+    trajectory.restore(start, worse)
     return worse.long()
 
 
-def trains_longer(walk: Any, epochs: int) -> Tensor:
-    return PerEpoch()(walk, epochs + 1)
+def trains_longer(trajectory: Any, epochs: int) -> Tensor:
+    return PerEpoch()(trajectory, epochs + 1)
 
 
-def returns_a_count(walk: Any, epochs: int) -> int:
-    return int(PerEpoch()(walk, epochs).sum())
+def returns_a_count(trajectory: Any, epochs: int) -> int:
+    return int(PerEpoch()(trajectory, epochs).sum())
 
 
-def rolls_its_own_dice(walk: Any, epochs: int) -> Tensor:
+def rolls_its_own_dice(trajectory: Any, epochs: int) -> Tensor:
     torch.rand(1)
-    return PerEpoch()(walk, epochs)
+    return PerEpoch()(trajectory, epochs)
 
 
-def refuses_a_lot(walk: Any, epochs: int) -> Tensor:
-    return PerEpoch()(walk, epochs) + 2 * epochs
+def refuses_a_lot(trajectory: Any, epochs: int) -> Tensor:
+    return PerEpoch()(trajectory, epochs) + 2 * epochs
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def refuses_a_lot(walk: Any, epochs: int) -> Tensor:
         (Steers(never_looks_back), "says that it is certain"),
         (Steers(never_measures, certain=False), "whose fitness was never measured"),
         (Steers(restores_the_weights_only), "is not that of the place where it ends"),
-        (Steers(follows_the_first, certain=False), "when it walks alone"),
+        (Steers(follows_the_first, certain=False), "when it trajectories alone"),
         (Steers(trains_longer), "trained 2 epochs where 1 were asked for"),
         (Steers(returns_a_count), "how many updates were refused for each"),
         (Steers(rolls_its_own_dice), "moved the global random generator of torch"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import esgd
-from esgd.engines.walk import build_optimizer
+from esgd.engines.sgd import build_optimizer
 from esgd.operators import (
     Elitist,
     Gaussian,
@@ -37,8 +37,8 @@ from tests.small import (
     classify,
     mlp,
     random_data,
+    session,
     true_fitness,
-    workshop,
 )
 
 LOSSES = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
@@ -454,7 +454,7 @@ def test_immigrants_compete_where_nobody_is_bred() -> None:
 def test_a_random_start_initialises_every_individual_anew_and_a_perturbed_one_shares_its_origin() -> None:
     task = classify()
     recipe = esgd.Recipe(population=30, sgd_epochs=1)
-    with workshop(task, recipe) as open_:
+    with session(task, recipe) as open_:
         rules = open_.rules
         random = recipe.start(task, rules.genome, open_, 30, rules.seeds.at("init"))
         common = Perturbed(sigma=0.02)(task, rules.genome, open_, 30, rules.seeds.at("init"))
@@ -480,7 +480,7 @@ def test_arms_of_a_seed_start_from_the_same_population(seed: int) -> None:
 def of_fitness(losses: list[float]) -> esgd.Population:
     """A population with this fitness."""
     n = len(losses)
-    with workshop(classify(), esgd.Recipe()) as open_:
+    with session(classify(), esgd.Recipe()) as open_:
         genome = open_.rules.genome
     blank = esgd.Population.founders(genome, torch.zeros(n, genome.size), {})
     return esgd.Population(

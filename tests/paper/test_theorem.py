@@ -32,7 +32,7 @@ from esgd.operators import (
     parents_only,
     trajectories,
 )
-from esgd.protocols import Role, Walk
+from esgd.protocols import Role, Trajectory
 from esgd.species import Adam, LogUniform, Mixture, Sgd
 from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
@@ -200,10 +200,10 @@ class ClaimsToBackOff:
     def checks(self, epochs: int) -> int:
         return 1
 
-    def __call__(self, walk: Walk, epochs: int) -> Tensor:
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Tensor:
         for _ in range(epochs):
-            walk.epoch()
-        return torch.zeros(len(walk.measure()), dtype=torch.int64)
+            trajectory.epoch()
+        return torch.zeros(len(trajectory.measure()), dtype=torch.int64)
 
 
 def test_a_back_off_that_only_claims_to_be_certain_is_caught() -> None:

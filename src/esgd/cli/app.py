@@ -53,7 +53,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train a population of networks by Evolutionary Stochastic Gradient Descent.",
+    help="Train a population of networks by Evolutionary Stochastic Gradient RowOptimizers.",
     epilog="WHAT is a built-in task (see `esgd list`), a TOML file, or 'package.module:task'.",
 )
 

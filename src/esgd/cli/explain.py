@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
 from time import perf_counter
@@ -15,10 +15,8 @@ from torch import Tensor
 from esgd.beginning import prepare
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
-from esgd.engines.computing import torch_threads
-from esgd.engines.loop import Loop
-from esgd.engines.seat import Seat
-from esgd.engines.walk import build_optimizer
+from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
+from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Draw, Rules, Task
 from esgd.recipe import Recipe
@@ -126,7 +124,7 @@ def matrix_rate() -> float:
 
 
 class _Rehearsal:
-    """A walk that goes nowhere and counts how often its fitness is asked for."""
+    """A trajectory that goes nowhere and counts how often its fitness is asked for."""
 
     def __init__(self) -> None:
         self.measured = 0
@@ -138,9 +136,9 @@ class _Rehearsal:
         self.measured += 1
         return self.fitness
 
-    def mark(self) -> None: ...
+    def snapshot(self) -> None: ...
 
-    def restore(self, mark: None, where: Tensor) -> None: ...
+    def restore(self, snapshot: None, where: Tensor) -> None: ...
 
     def place(self, rows: Tensor) -> None: ...
 
@@ -150,52 +148,13 @@ class _Rehearsal:
 
 def _measurements(backoff: BackOff, epochs: int) -> int:
     """Fitness passes of one SGD step, found by rehearsing it; of a very long one, its beginning."""
-    walk, rehearsed = _Rehearsal(), min(epochs, REHEARSED)
-    backoff(walk, rehearsed)
-    return walk.measured if rehearsed == epochs else ceil(walk.measured / rehearsed * epochs)
+    trajectory, rehearsed = _Rehearsal(), min(epochs, REHEARSED)
+    backoff(trajectory, rehearsed)
+    return trajectory.measured if rehearsed == epochs else ceil(trajectory.measured / rehearsed * epochs)
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:
     """Seconds of one epoch of one individual, the mean over some policies, and of one fitness."""
-    seat = Seat(rules, engine.computing)
-    seat.put(*rules.genome.read(rules.genome.template))
-    with torch_threads(engine.threads):
-        evaluation = _evaluation(seat)
-        return fmean(_epoch(seat, policy) for policy in policies), evaluation
-
-
-def _epoch(seat: Seat, policy: Policy) -> float:
-    """Seconds of one epoch, from some real steps that change nothing: the rate is 0."""
-    task, settings, done = seat.rules.task, policy.settings, 0
-    task.prepare(seat.module, settings)
-    still = replace(policy, hyper={**policy.hyper, "lr": 0.0})
-    optimizer = build_optimizer(seat.parameters, still, fused=not seat.sparse)
-    begun = perf_counter()
-    seat.module.train()
-    for batch in task.batches(seat.rules.seeds.at("probe"), settings):
-        optimizer.zero_grad(set_to_none=True)
-        task.loss(seat.module, seat.computing.to_device(batch)).backward()
-        optimizer.step()
-        done += 1
-        if perf_counter() - begun > PROBE_SECONDS:
-            break
-    return (perf_counter() - begun) / done * (task.steps(settings) or done)
-
-
-@torch.no_grad()
-def _evaluation(seat: Seat) -> float:
-    """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
-    task = seat.rules.task
-    begun = perf_counter()
-    seat.calibrate()
-    statistics, spent, seen, samples = perf_counter() - begun, 0.0, 0, 0
-    seat.module.eval()
-    for number, batch in task.parts():
-        if number == 0:
-            task.fitness(seat.module, seat.computing.to_device(batch))  # the first time always takes longer
-        if spent < PROBE_SECONDS:
-            begun = perf_counter()
-            task.fitness(seat.module, seat.computing.to_device(batch))
-            spent, seen = spent + perf_counter() - begun, seen + task.size(batch)
-        samples += task.size(batch)
-    return statistics + (spent * samples / seen if seen else 0.0)
+    steps = [seconds_per_step(engine, rules, 1, 1, PROBE_SECONDS, policy=policy, repeats=1) for policy in policies]
+    epochs = [step * epoch_steps(rules.task, policy) for step, policy in zip(steps, policies, strict=True)]
+    return fmean(epochs), seconds_per_fitness(engine, rules, PROBE_SECONDS)

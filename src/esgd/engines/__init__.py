@@ -1,9 +1,9 @@
 """Engines: where the work is done. `Loop` is the meaning; every faster engine must equal it."""
 
+from esgd.engines.batched import Vmap
 from esgd.engines.choose import choose
-from esgd.engines.loop import Loop
-from esgd.engines.pool import Pool
-from esgd.engines.ray import Ray
-from esgd.engines.vmap import Vmap
+from esgd.engines.cluster import Ray
+from esgd.engines.processes import Pool
+from esgd.engines.sequential import Loop
 
 __all__ = ["Loop", "Pool", "Ray", "Vmap", "choose"]

@@ -14,11 +14,11 @@ from time import perf_counter
 import torch
 from torch import nn
 
+from esgd.engines.batched import Vmap
 from esgd.engines.computing import Computing, available_memory, cores
-from esgd.engines.loop import Loop
-from esgd.engines.pool import Pool
 from esgd.engines.probe import LASTING, PROBED, WARM, seconds_per_step
-from esgd.engines.vmap import Vmap
+from esgd.engines.processes import Pool
+from esgd.engines.sequential import Loop
 from esgd.protocols import Engine, Load, Rules
 
 SHARE = 0.02
@@ -47,7 +47,7 @@ POOL_STARTS = 2.0  # seconds, until workers have imported torch
 POOL_EFFICIENCY = 0.85  # of each worker, where it has not been timed
 COMPILES = 15.0  # seconds
 ROOM = 32
-"""A chunk may take so much of the free memory: weights, gradients, momentum, marks, and several workers of it."""
+"""A chunk may take so much of the free memory: weights, gradients, momentum, snapshots, and several workers of it."""
 
 
 @dataclass(frozen=True)

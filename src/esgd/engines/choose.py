@@ -6,12 +6,12 @@ import tomllib
 from typing import Any
 
 from esgd.engines.auto import Choice, default_device, fastest, suited_loop
+from esgd.engines.batched import Vmap
+from esgd.engines.cluster import Ray
 from esgd.engines.computing import Computing
 from esgd.engines.inner import for_a_worker
-from esgd.engines.loop import Loop
-from esgd.engines.pool import Pool
-from esgd.engines.ray import Ray
-from esgd.engines.vmap import Vmap
+from esgd.engines.processes import Pool
+from esgd.engines.sequential import Loop
 from esgd.errors import RecipeError, did_you_mean
 from esgd.protocols import Engine, Load, Rules
 

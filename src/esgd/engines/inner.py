@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from esgd.engines.jobs import Bench
+from esgd.engines.contract import Kernel
 from esgd.errors import EngineError, RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Rules
@@ -25,15 +25,15 @@ class Inner(Protocol):
     def threads(self) -> int | None: ...
 
     @property
-    def seats(self) -> int: ...
+    def rows_at_once(self) -> int: ...
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]: ...
 
-    def bench(self, rules: Rules) -> Bench: ...
+    def kernel(self, rules: Rules) -> Kernel: ...
 
 
 def check_inner(inner: Any, outer: str) -> None:
-    """Refuse what has no bench: a name, a class, an engine that has workers itself."""
+    """Refuse what has no kernel: a name, a class, an engine that has workers itself."""
     if isinstance(inner, type) or not isinstance(inner, Inner):
         shown = inner.__name__ if isinstance(inner, type) else repr(inner)
         raise RecipeError(

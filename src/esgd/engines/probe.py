@@ -7,11 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
+from time import perf_counter
 from typing import Any
 
+import torch
+
+from esgd.engines.computing import torch_threads
+from esgd.engines.network import Network
+from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Batch, DealsTogether, Engine, Rules, Settings, Step, Task, Walk
+from esgd.protocols import Batch, DealsTogether, Engine, Rules, Settings, Step, Task, Trajectory
 from esgd.randomness import Seeds
 
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
@@ -22,7 +28,7 @@ WARM, LASTING, MOST = 3, 0.25, 50
 one worker after the other. Then it should last so many seconds, for which it may have so many times more steps."""
 
 
-class Glimpse:
+class ShortenedTask:
     """A task of which only the first few batches are seen; everything else is the task's own."""
 
     def __init__(self, task: Task, batches: int) -> None:
@@ -32,7 +38,7 @@ class Glimpse:
         return getattr(self._task, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Glimpse, (self._task, self._batches)
+        return ShortenedTask, (self._task, self._batches)
 
     def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
         return islice(self._task.batches(seeds, settings), self._batches)
@@ -51,36 +57,69 @@ class _NoFitness:
     def checks(self, epochs: int) -> int:
         return 0
 
-    def __call__(self, walk: Walk, epochs: int) -> Any:
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Any:
         for _ in range(epochs):
-            walk.epoch()
-        return (walk.coin(0) * 0).long()
+            trajectory.epoch()
+        return (trajectory.coin(0) * 0).long()
 
 
-def seconds_per_step(engine: Engine, rules: Rules, individuals: int, steps: int, lasting: float = LASTING) -> float:
+def seconds_per_step(
+    engine: Engine,
+    rules: Rules,
+    individuals: int,
+    steps: int,
+    lasting: float = LASTING,
+    *,
+    policy: Policy = PROBED,
+    repeats: int = WARM,
+) -> float:
     """Seconds of one SGD step of one individual, when so many train together.
 
     The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
     """
-    task: Any = Glimpse(rules.task, steps)
+    task: Any = ShortenedTask(rules.task, steps)
     row, buffers = rules.genome.read(rules.genome.template)
     population = Population.founders(
         rules.genome,
         row.expand(individuals, -1).clone(),
         {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
     )
-    policies, batches = [PROBED] * individuals, min(steps, rules.task.steps({}) or steps)
+    policies, batches = [policy] * individuals, min(steps, rules.task.steps(policy.settings) or steps)
     quiet = lambda phase, done, total: None  # noqa: E731
-    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as workshop:
+    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as session:
         warnings.simplefilter("ignore")  # about an engine that may not be taken
 
         def seconds(epochs: int) -> float:
-            workshop.train(population, policies, Step(k=1, epochs=epochs, backoff=_NoFitness()))
-            return workshop.spent().seconds_sgd
+            session.train(population, policies, Step(k=1, epochs=epochs, backoff=_NoFitness()))
+            return session.spent().seconds_sgd
 
         epochs = ceil(steps / batches)
-        took = min(seconds(epochs) for _ in range(WARM))
+        took = min(seconds(epochs) for _ in range(repeats))
         if took < lasting / 2:
             epochs = min(ceil(epochs * lasting / max(took, 1e-9)), MOST * epochs)
             took = min(seconds(epochs), seconds(epochs))
         return took / (individuals * batches * epochs)
+
+
+def epoch_steps(task: Task, policy: Policy) -> int:
+    """How many steps an epoch has; where the task cannot say, its batches are counted."""
+    return task.steps(policy.settings) or sum(1 for _ in task.batches(Seeds(0).at("probe"), policy.settings))
+
+
+@torch.no_grad()
+def seconds_per_fitness(engine: Loop, rules: Rules, lasting: float = LASTING) -> float:
+    """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
+    task, network = rules.task, Network(rules, engine.computing)
+    with torch_threads(engine.threads):
+        begun = perf_counter()
+        network.calibrate()
+        statistics, spent, seen, samples = perf_counter() - begun, 0.0, 0, 0
+        for number, batch in task.parts():
+            if number == 0:
+                network.losses([0], batch)  # the first time always takes longer
+            if spent < lasting:
+                begun = perf_counter()
+                network.losses([0], batch)
+                spent, seen = spent + perf_counter() - begun, seen + task.size(batch)
+            samples += task.size(batch)
+    return statistics + (spent * samples / seen if seen else 0.0)

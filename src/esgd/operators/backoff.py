@@ -1,6 +1,6 @@
 """Back-off: "if the fitness degrades, the individual backs off to the previous step" (Algorithm 1).
 
-Every strategy is a choice among places on the walk that include its start. That is all Theorem 1 needs of the
+Every strategy is a choice among places on the trajectory that include its start. That is all Theorem 1 needs of the
 SGD step. Worse means strictly worse, as in the proof; NaN and inf are always worse. Restoring brings back
 weights, buffers and optimizer state; the next epoch sees a new data order, because order is addressed by epoch.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from esgd.checks import check_field
 from esgd.errors import RecipeError
-from esgd.protocols import Walk
+from esgd.protocols import Trajectory
 
 _PROBABILITY = (
     "It is p_backoff, the chance that a degraded individual backs off. Use 1.0 for the guarantee, 0.7 for the Penn "
@@ -46,13 +46,13 @@ class PerEpoch:
     def checks(self, epochs: int) -> int:
         return epochs
 
-    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]:
-        refused = torch.zeros(len(walk.fitness), dtype=torch.int64)
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
+        refused = torch.zeros(len(trajectory.fitness), dtype=torch.int64)
         for s in range(epochs):
-            previous, before = walk.mark(), walk.fitness
-            walk.epoch()
-            backs_off = degraded(walk.measure(), before) & (walk.coin(s) < self.probability)
-            walk.restore(previous, backs_off)
+            previous, before = trajectory.snapshot(), trajectory.fitness
+            trajectory.epoch()
+            backs_off = degraded(trajectory.measure(), before) & (trajectory.coin(s) < self.probability)
+            trajectory.restore(previous, backs_off)
             refused += backs_off
         return refused
 
@@ -78,12 +78,12 @@ class PerGeneration:
     def checks(self, epochs: int) -> int:
         return 1
 
-    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]:
-        start, before = walk.mark(), walk.fitness
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
+        start, before = trajectory.snapshot(), trajectory.fitness
         for _ in range(epochs):
-            walk.epoch()
-        backs_off = degraded(walk.measure(), before) & (walk.coin(0) < self.probability)
-        walk.restore(start, backs_off)
+            trajectory.epoch()
+        backs_off = degraded(trajectory.measure(), before) & (trajectory.coin(0) < self.probability)
+        trajectory.restore(start, backs_off)
         return backs_off.long()
 
 
@@ -108,21 +108,21 @@ class BestOf:
     def checks(self, epochs: int) -> int:
         return 1
 
-    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]:
-        fitness, marks, late = [walk.fitness], [walk.mark()], []
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
+        fitness, snapshots, late = [trajectory.fitness], [trajectory.snapshot()], []
         for s in range(epochs):
-            walk.epoch()
-            fitness.append(walk.measure())
-            marks.append(walk.mark())
+            trajectory.epoch()
+            fitness.append(trajectory.measure())
+            snapshots.append(trajectory.snapshot())
             if epochs - s <= self.average:
-                late.append(walk.rows.clone())
+                late.append(trajectory.rows.clone())
         if len(late) > 1:
-            walk.place(torch.stack(late).mean(dim=0))
-            fitness.append(walk.measure())
-            marks.append(walk.mark())
+            trajectory.place(torch.stack(late).mean(dim=0))
+            fitness.append(trajectory.measure())
+            snapshots.append(trajectory.snapshot())
         best = torch.stack(fitness).argmin(dim=0)
-        for number, mark in enumerate(marks):
-            walk.restore(mark, best == number)
+        for number, snapshot in enumerate(snapshots):
+            trajectory.restore(snapshot, best == number)
         return (best == 0).long() * (epochs > 0)
 
 
@@ -137,10 +137,10 @@ class Never:
     def checks(self, epochs: int) -> int:
         return 0
 
-    def __call__(self, walk: Walk, epochs: int) -> Int[Tensor, " n"]:
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
         for _ in range(epochs):
-            walk.epoch()
-        return torch.zeros_like(walk.measure(), dtype=torch.int64)
+            trajectory.epoch()
+        return torch.zeros_like(trajectory.measure(), dtype=torch.int64)
 
 
 def degraded(after: Float[Tensor, " n"], before: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:

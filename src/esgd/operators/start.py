@@ -28,7 +28,7 @@ from esgd.operators.backoff import Never
 from esgd.operators.mutation import Gaussian, Strength
 from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Step, Task, Workshop
+from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
@@ -48,7 +48,7 @@ class Start(Protocol):
     @property
     def common(self) -> bool: ...
 
-    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population: ...
+    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class RandomStart:
     def common(self) -> bool:
         return False
 
-    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population:
         return founders(genome, [partial(_fresh, task, genome, seeds.at(j)) for j in range(size)])
 
 
@@ -87,12 +87,12 @@ class Perturbed:
     def common(self) -> bool:
         return True
 
-    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population:
         network = build(task.model, seeds.at(0)) if self.network is None else loaded(genome, self.network)
         one = founders(genome, [lambda: network])
         if self.epochs:
             step = Step(k=0, epochs=self.epochs, backoff=Never(), total=self.epochs)
-            one = workshop.train(one, [self.policy], step).population
+            one = session.train(one, [self.policy], step).population
         rows, noise = one.rows[0].repeat(size, 1), Gaussian(sigma=self.sigma)
         for j in range(1, size):
             rows[j] = noise(rows[0], noise.strength(1, seeds("sigma", j)), seeds("perturb", j), genome)
@@ -113,7 +113,7 @@ class Saved:
     def common(self) -> bool:
         return False
 
-    def __call__(self, task: Task, genome: Genome, workshop: Workshop, size: int, seeds: Seeds) -> Population:
+    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population:
         if len(self.networks) < size:
             raise RecipeError(
                 f"the start has {len(self.networks)} saved networks, but population={size}. Give as many as the "

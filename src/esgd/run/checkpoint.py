@@ -145,7 +145,7 @@ def _unsealed(path: Path) -> dict[str, Any]:
 def _tensors(population: Population, name: str) -> dict[str, Tensor]:
     baggage = {
         f"{name}/baggage/{j}/{key}": tensor.clone()  # siblings may have inherited one and the same
-        for j, state in enumerate(population.baggage)
+        for j, state in enumerate(population.optimizer_states)
         if state is not None
         for key, tensor in state.tensors.items()
     }
@@ -161,7 +161,7 @@ def _words(population: Population) -> dict[str, Any]:
         ],
         "births": [[b.id, list(b.mates), b.sigma, list(b.parents), b.founder] for b in population.births],
         "policies": [policy.record() if policy else None for policy in population.policies],
-        "baggage": [state.kind if state else None for state in population.baggage],
+        "baggage": [state.kind if state else None for state in population.optimizer_states],
     }
 
 
@@ -187,11 +187,11 @@ def _population(
         fitness=fitness.to(torch.float64),
         births=births,
         policies=tuple(Policy.from_record(record, allow=allow) if record else None for record in words["policies"]),
-        baggage=tuple(_baggage(j, kind, tensors, name) for j, kind in enumerate(words["baggage"])),
+        optimizer_states=tuple(_optimizer_state(j, kind, tensors, name) for j, kind in enumerate(words["baggage"])),
     )
 
 
-def _baggage(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
+def _optimizer_state(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
     if kind is None:
         return None
     prefix = f"{name}/baggage/{j}/"

@@ -45,14 +45,14 @@ def greedy_soup(
         baggage=Fresh(),
     )
     order = population.order[: elites or len(population)]
-    with choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as workshop:
+    with choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
         mates: tuple[int, ...] = (order[0],)
         fitness = float(population.fitness[order[0]])
         for candidate in order[1:]:
             taller = Birth("soup", mates=(*mates, candidate))
-            tasted = float(workshop.evaluate(population, [taller]).fitness[0])
+            tasted = float(session.evaluate(population, [taller]).fitness[0])
             if tasted <= fitness:
                 mates, fitness = taller.mates, tasted
         birth = Birth("soup", mates=mates)
-        soup = workshop.unite(population, [birth], Scores.unknown(1), [len(population)])
+        soup = session.unite(population, [birth], Scores.unknown(1), [len(population)])
     return Soup(soup.best.module(), soup.best.fitness, len(mates))

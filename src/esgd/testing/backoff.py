@@ -16,26 +16,26 @@ CLIFF = 3.0  # beyond this distance from the origin the fitness is not finite
 
 
 def check_backoff(backoff: BackOff) -> None:
-    """Steers many walks through a landscape with cliffs: none ends worse than it began if the strategy is `certain`.
+    """Steer trajectories through a landscape with cliffs: none ends worse than it began if the strategy is `certain`.
 
     >>> from esgd.operators import PerEpoch
     >>> check_backoff(PerEpoch())
     """
     for seed in range(25):
         for epochs in (1, 2, 4):
-            _check_walks(backoff, Seeds(seed, ("check_backoff",)), epochs)
-    _check_walks(backoff, Seeds(0, ("check_backoff",)), epochs=0)
+            _check_trajectories(backoff, Seeds(seed, ("check_backoff",)), epochs)
+    _check_trajectories(backoff, Seeds(0, ("check_backoff",)), epochs=0)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A mark on a practice walk."""
+    """A point of a practice trajectory."""
 
     rows: Tensor
     fitness: Tensor
 
 
-class PracticeWalk:
+class PracticeTrajectory:
     """Points in the plane: an epoch is a random step, and the fitness is the distance from the origin."""
 
     def __init__(self, individuals: list[int], seeds: Seeds) -> None:
@@ -62,12 +62,12 @@ class PracticeWalk:
         self.measured = landscape(self.at)
         return self.fitness
 
-    def mark(self) -> Place:
+    def snapshot(self) -> Place:
         return Place(self.rows, self.fitness)
 
-    def restore(self, mark: Place, where: Bool[Tensor, " n"]) -> None:
-        self.at = torch.where(where[:, None], mark.rows, self.at)
-        self.measured = torch.where(where, mark.fitness, self.measured)
+    def restore(self, snapshot: Place, where: Bool[Tensor, " n"]) -> None:
+        self.at = torch.where(where[:, None], snapshot.rows, self.at)
+        self.measured = torch.where(where, snapshot.fitness, self.measured)
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         self.at, self.measured = rows.clone(), torch.full_like(self.measured, torch.nan)
@@ -83,43 +83,45 @@ def landscape(rows: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     return torch.where(distance < CLIFF, distance, torch.inf)
 
 
-def _check_walks(backoff: BackOff, seeds: Seeds, epochs: int) -> None:
-    several, before = _walked(backoff, [0, 1, 2], seeds, epochs)
-    walk, refused = several
+def _check_trajectories(backoff: BackOff, seeds: Seeds, epochs: int) -> None:
+    several, before = _steered(backoff, [0, 1, 2], seeds, epochs)
+    trajectory, refused = several
     expect(
-        not walk.fitness.isnan().any(),
-        f"after {epochs} epochs the walk ends at a place whose fitness was never measured. Call walk.measure() after "
-        f"the last epoch, or restore a mark that was measured.",
+        not trajectory.fitness.isnan().any(),
+        f"after {epochs} epochs the trajectory ends at a point whose fitness was never measured. Call "
+        f"trajectory.measure() after the last epoch, or restore a snapshot that was measured.",
     )
     expect(
-        not difference(walk.fitness, landscape(walk.rows)),
-        "the walk's fitness is not that of the place where it ends. Restore whole marks only.",
+        not difference(trajectory.fitness, landscape(trajectory.rows)),
+        "the trajectory's fitness is not that of the place where it ends. Restore whole snapshots only.",
     )
     expect(
-        not backoff.certain or (walk.fitness <= before).all(),
-        f"the strategy says that it is certain, but with {epochs} epochs walks that began at fitness {before.tolist()} "
-        f"ended at {walk.fitness.tolist()}. Theorem 1 needs them never to end worse: restore a mark of the start, "
-        f"also when the fitness is +inf; or let `certain` be False.",
+        not backoff.certain or (trajectory.fitness <= before).all(),
+        f"the strategy says that it is certain, but with {epochs} epochs trajectories that began at fitness "
+        f"{before.tolist()} ended at {trajectory.fitness.tolist()}. Theorem 1 needs them never to end worse: restore a "
+        f"snapshot of the start, also when the fitness is +inf; or let `certain` be False.",
     )
     for i in range(3):
-        (alone, refused_alone), _ = _walked(backoff, [i], seeds, epochs)
+        (alone, refused_alone), _ = _steered(backoff, [i], seeds, epochs)
         expect(
-            not difference(alone.rows, walk.rows[i : i + 1]) and int(refused_alone[0]) == int(refused[i]),
-            f"individual {i} ends at {alone.rows[0].tolist()} when it walks alone, but at {walk.rows[i].tolist()} "
-            f"among others. Engines walk with one individual or with many: compare and restore each on its own.",
+            not difference(alone.rows, trajectory.rows[i : i + 1]) and int(refused_alone[0]) == int(refused[i]),
+            f"individual {i} ends at {alone.rows[0].tolist()} when it is trained alone, but at "
+            f"{trajectory.rows[i].tolist()} among others. Engines train one individual or many at once: compare and "
+            f"restore each on its own.",
         )
 
 
-def _walked(
+def _steered(
     backoff: BackOff, individuals: list[int], seeds: Seeds, epochs: int
-) -> tuple[tuple[PracticeWalk, Tensor], Tensor]:
-    walk = PracticeWalk(individuals, seeds)
-    before = walk.fitness
+) -> tuple[tuple[PracticeTrajectory, Tensor], Tensor]:
+    trajectory = PracticeTrajectory(individuals, seeds)
+    before = trajectory.fitness
     with leaves_global_randomness_alone("the back-off strategy"):
-        refused = backoff(walk, epochs)
+        refused = backoff(trajectory, epochs)
     expect(
-        walk.epochs <= epochs,
-        f"the strategy trained {walk.epochs} epochs where {epochs} were asked for. Arms are compared at equal epochs.",
+        trajectory.epochs <= epochs,
+        f"the strategy trained {trajectory.epochs} epochs where {epochs} were asked for. Arms are compared at equal "
+        f"epochs.",
     )
     expect(
         isinstance(refused, Tensor) and refused.shape == before.shape and not refused.is_floating_point(),
@@ -132,4 +134,4 @@ def _walked(
         f"the strategy refused {refused.tolist()} updates, but says that it makes {checks} comparisons in {epochs} "
         f"epochs. The share of refused updates is reported: `checks` must count every comparison.",
     )
-    return (walk, refused.long()), before
+    return (trajectory, refused.long()), before

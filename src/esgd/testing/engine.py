@@ -15,7 +15,7 @@ from esgd.beginning import prepare, scored
 from esgd.engines import Loop
 from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
-from esgd.protocols import Engine, Rules, Scores, Step, Trained, Workshop
+from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained
 from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
 from esgd.testing.miniature import POLICIES, RECIPE, SEED, births, dropping, miniature, normalised, perceptron
 
@@ -36,9 +36,9 @@ def check_engine(engine: Engine, *, tolerance: float = 0.0) -> None:
     for name, make_model in {"a perceptron": perceptron, "a network with BatchNorm": normalised}.items():
         rules = replace(prepare(miniature(make_model), RECIPE, SEED), baggage=CarriedByMate())
         progress = Progress([])
-        with LOOP.open(rules, Progress([])) as loop, engine.open(rules, progress) as workshop:
+        with LOOP.open(rules, Progress([])) as loop, engine.open(rules, progress) as session:
             start = scored(loop, RandomStart()(rules.task, rules.genome, loop, len(POLICIES), rules.seeds.at("init")))
-            bout = Bout(name, rules, loop, workshop, start, tolerance)
+            bout = Bout(name, rules, loop, session, start, tolerance)
             with leaves_global_randomness_alone("the engine"):
                 bout.check_train()
                 bout.check_evaluate()
@@ -73,8 +73,8 @@ class Bout:
 
     name: str
     rules: Rules
-    loop: Workshop
-    engine: Workshop
+    loop: Session
+    engine: Session
     start: Population
     tolerance: float
 

@@ -64,7 +64,7 @@ def contents(population: Population) -> dict[str, Any]:
         "policies": list(population.policies),
         "baggage": [
             None if each is None else {"optimizer": each.kind, "tensors": dict(each.tensors)}
-            for each in population.baggage
+            for each in population.optimizer_states
         ],
     }
 

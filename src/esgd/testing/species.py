@@ -9,7 +9,7 @@ from math import isfinite
 import torch
 from torch import nn
 
-from esgd.engines.walk import build_optimizer
+from esgd.engines.optimizers import build_optimizer
 from esgd.policies import Policy
 from esgd.protocols import Draw, Fared, Species
 from esgd.randomness import Seeds

@@ -119,8 +119,8 @@ def test_without_a_load_nothing_is_timed() -> None:
 
 
 def opens(engine: Engine) -> bool:
-    with engine.open(rules(), lambda *tick: None) as workshop:
-        return workshop.spent().seconds_sgd == 0.0
+    with engine.open(rules(), lambda *tick: None) as session:
+        return session.spent().seconds_sgd == 0.0
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_fit_says_which_engine_and_why_and_the_manifest_remembers(
 
 @pytest.mark.parametrize("again", ["auto", "auto:precision=bf16", Vmap(chunk=2, threads=1)], ids=str)
 def test_a_resumed_run_goes_on_with_the_engine_it_began_with(tmp_path: Path, again: Any) -> None:
-    """Unless another is asked for by name; "auto" always means the recorded one."""
+    """Unless another is resources for by name; "auto" always means the recorded one."""
     begun = Vmap(chunk=2, threads=1)
     straight = esgd.fit(classify(), RECIPE, seed=0, engine=begun, progress=False)
     stops = StopsAfter(1)

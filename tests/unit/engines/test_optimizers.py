@@ -13,8 +13,11 @@ from torch.nn import functional as F
 import esgd
 from esgd.beginning import prepare, scored
 from esgd.engines.computing import Computing
-from esgd.engines.seat import Seat
-from esgd.engines.walk import SingleWalk, Start, build_optimizer, kind_of_state
+from esgd.engines.contract import NetworkState
+from esgd.engines.fitness import Scorer
+from esgd.engines.network import Network
+from esgd.engines.optimizers import build_optimizer, state_kind
+from esgd.engines.sgd import SequentialTrajectory
 from esgd.errors import RecipeError
 from esgd.operators import RandomStart
 from esgd.policies import Policy
@@ -37,22 +40,23 @@ def start(given: Rules) -> Population:
         return scored(loop, RandomStart()(given.task, given.genome, loop, 1, given.seeds.at("init")))
 
 
-def walk(given: Rules, policy: Policy = SGD, *, begin: Population | None = None, **changes: Any) -> SingleWalk:
+def trajectory(
+    given: Rules, policy: Policy = SGD, *, begin: Population | None = None, **changes: Any
+) -> SequentialTrajectory:
     begin = begin if begin is not None else start(given)
     step = Step(**{"k": 1, "epochs": 2, "backoff": None, "before": 0, "total": 2, **changes})
-    begun = Start(
+    begun = NetworkState(
         row=begin.rows[0],
         buffers={name: stacked[0] for name, stacked in begin.buffers.items()},
         fitness=float(begin.fitness[0]),
-        baggage=begin.baggage[0],
-        policy=policy,
-        seeds=given.seeds.at("sgd", 1, 0),
+        optimizer_state=begin.optimizer_states[0],
     )
-    return SingleWalk(Seat(given, Computing()), begun, step)
+    network, scorer, seeds = Network(given, Computing()), Scorer(given.task), given.seeds.at("sgd", 1, 0)
+    return SequentialTrajectory(network, begun, policy, seeds, step, score=lambda: scorer.score(network)[0])
 
 
 def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:
-    there = walk(rules())
+    there = trajectory(rules())
     assert there.fitness.isfinite().all()
     there.epoch()
     assert there.fitness.isnan().all()
@@ -63,8 +67,8 @@ def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:
 
 
 def test_it_has_moved_unless_it_is_back_at_the_start() -> None:
-    there = walk(rules())
-    home = there.mark()
+    there = trajectory(rules())
+    home = there.snapshot()
     assert not there.moved
     there.epoch()
     assert there.moved
@@ -79,8 +83,8 @@ def dropping() -> nn.Module:
 
 def test_dropout_is_on_in_training_and_draws_other_masks_in_every_epoch() -> None:
     masks: list[torch.Tensor] = []
-    there = walk(rules(dropping), Policy(optimizer="sgd", hyper={"lr": 0.0}))
-    there.seat.module[2].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
+    there = trajectory(rules(dropping), Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    there.network.module[2].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
     there.epoch()
     there.epoch()
     assert all(mask.any() for mask in masks)
@@ -93,7 +97,7 @@ def test_dropout_is_on_in_training_and_draws_other_masks_in_every_epoch() -> Non
 def test_a_drawn_batch_size_shortens_the_steps_of_the_schedule_too() -> None:
     RecordingSgd.steps.clear()
     policy = Policy(optimizer=RECORDING_SGD, hyper={"lr": 1.0}, schedule=Linear(floor=0.0), settings={"batch_size": 24})
-    walk(rules(), policy, epochs=1).epoch()
+    trajectory(rules(), policy, epochs=1).epoch()
     assert [step["lr"] for step in RecordingSgd.steps] == pytest.approx([1.0, 0.5])
 
 
@@ -101,7 +105,7 @@ def test_a_drawn_batch_size_shortens_the_steps_of_the_schedule_too() -> None:
 def test_an_epoch_equals_plain_torch(optimizer: str) -> None:
     given = rules(batch_size=48)
     begin = start(given)
-    there = walk(given, Policy(optimizer=optimizer, hyper={"lr": 0.01}), begin=begin)
+    there = trajectory(given, Policy(optimizer=optimizer, hyper={"lr": 0.01}), begin=begin)
     there.epoch()
     network = given.genome.module(begin.rows[0], {}).train()
     classes = {name.lower(): cls for name, cls in vars(torch.optim).items()}
@@ -121,7 +125,7 @@ def test_an_epoch_equals_plain_torch(optimizer: str) -> None:
 def test_lbfgs_sees_the_loss_and_its_line_search_works() -> None:
     policy = Policy(optimizer="lbfgs", hyper={"lr": 1.0, "line_search_fn": "strong_wolfe"})
     given = rules(batch_size=48, fitness=random_data(48))
-    there = walk(given, policy)
+    there = trajectory(given, policy)
     before = float(there.fitness)
     there.epoch()
     assert float(there.measure()) < before - 0.1
@@ -140,7 +144,7 @@ class LossWatcher(torch.optim.SGD):
 
 def test_an_optimizer_of_ones_own_sees_the_loss_too() -> None:
     LossWatcher.seen.clear()
-    walk(rules(), Policy(optimizer=f"{__name__}:LossWatcher", hyper={"lr": 0.1})).epoch()
+    trajectory(rules(), Policy(optimizer=f"{__name__}:LossWatcher", hyper={"lr": 0.1})).epoch()
     assert min(LossWatcher.seen) > 0
 
 
@@ -151,7 +155,7 @@ def test_sparse_embeddings_train_as_in_plain_torch(name: str) -> None:
         return nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 2))
 
     tokens, labels = torch.randint(5, (20, 2)), torch.randint(2, (20,))
-    there = walk(
+    there = trajectory(
         rules(make, train=(tokens, labels), fitness=(tokens, labels)), Policy(optimizer=name, hyper={"lr": 0.1})
     )
     before = there.rows
@@ -160,7 +164,7 @@ def test_sparse_embeddings_train_as_in_plain_torch(name: str) -> None:
 
 
 def test_the_ledger_counts_every_sample_that_went_forward_and_back() -> None:
-    there = walk(rules())
+    there = trajectory(rules())
     there.epoch()
     there.measure()
     assert there.work.samples == {
@@ -176,7 +180,7 @@ def test_the_ledger_counts_every_sample_that_went_forward_and_back() -> None:
 def test_carried_state_is_a_copy() -> None:
     weight, carried = (
         nn.Parameter(torch.zeros(2)),
-        OptimizerState(kind_of_state(SGD), {"0/momentum_buffer": torch.ones(2)}),
+        OptimizerState(state_kind(SGD), {"0/momentum_buffer": torch.ones(2)}),
     )
     optimizer = build_optimizer([weight], SGD, carried)
     optimizer.state[weight]["momentum_buffer"].zero_()

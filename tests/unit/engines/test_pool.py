@@ -84,7 +84,7 @@ def workers_of(pid: int) -> list[int]:
             command = (stat.parent / "cmdline").read_bytes()
         except (OSError, ValueError):  # it has ended meanwhile
             continue
-        if parent == pid and b"esgd.engines.pool.worker" in command:
+        if parent == pid and b"esgd.engines.processes.worker" in command:
             found.append(int(stat.parent.name))
     return sorted(found)
 
@@ -105,7 +105,7 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 def gone(pids: list[int]) -> bool:
-    return not any(b"esgd.engines.pool.worker" in _command(pid) for pid in pids)
+    return not any(b"esgd.engines.processes.worker" in _command(pid) for pid in pids)
 
 
 def _command(pid: int) -> bytes:
@@ -208,7 +208,7 @@ def test_workers_that_die_in_the_middle_of_training_and_of_a_fitness_are_replace
     with pytest.warns(RuntimeWarning, match="a worker ended by SIGKILL in .*; another one does it again"):
         found = run(Pool(workers=1), task=task())
     assert {path.name for path in tmp_path.iterdir()} == {"died True", "died False"}
-    assert difference(found, run(Loop(threads=1), task=task())) == "", "the marks are there, so Loop survives"
+    assert difference(found, run(Loop(threads=1), task=task())) == "", "the snapshots are there, so Loop survives"
 
 
 def test_an_individual_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_after_ctrl_c_no_worker_is_left_and_none_complains(tmp_path: Path) -> No
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert said.count("KeyboardInterrupt") == 1
-    assert "esgd.engines.pool.worker" not in said
+    assert "esgd.engines.processes.worker" not in said
     assert until(lambda: gone(workers))
 
 

@@ -1,4 +1,4 @@
-"""Memory that processes share, and what travels between them: once there, never copied, gone with its last user."""
+"""Memory that processes share, and the messages between them: once there, never copied, gone with its last user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from torch.nn import functional as F
 import esgd
 from esgd import Loop, Pool
 from esgd.beginning import prepare
-from esgd.engines.pool.memory import ARENA, Mappings, Memory
-from esgd.engines.pool.wire import LARGE, Line, Packed, pack, unpack
+from esgd.engines.processes.memory import ARENA, MappedSegments, SharedMemory
+from esgd.engines.processes.messages import LARGE, Channel, Message, pack, unpack
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
 from tests.small import classify, random_data
@@ -40,16 +40,16 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def received(parcel: Packed, memory: Memory) -> Any:
-    """What a worker would have, in this process: it maps the same pieces a second time."""
-    mappings = Mappings()
-    for number in parcel.pieces:
+def received(serialized: Message, memory: SharedMemory) -> Any:
+    """What a worker would have, in this process: it maps the same segments a second time."""
+    mappings = MappedSegments()
+    for number in serialized.segments:
         mappings.add(number, os.dup(memory.alive()[number].descriptor))
-    return unpack(parcel.content, mappings, parcel.buffers)
+    return unpack(serialized.content, mappings, serialized.buffers)
 
 
 def sent(value: Any, *, share: bool = True) -> Any:
-    memory = Memory()
+    memory = SharedMemory()
     return received(pack(value, memory, share=share), memory)
 
 
@@ -58,19 +58,19 @@ def sent(value: Any, *, share: bool = True) -> Any:
 
 @given(sizes=st.lists(st.sampled_from([0, 1, 63, 1000, ARENA // 3, ARENA, ARENA + 8]), min_size=1, max_size=12))
 def test_tensors_never_overlap(sizes: list[int]) -> None:
-    memory = Memory()
+    memory = SharedMemory()
     tensors = [memory.empty(size, dtype=torch.uint8).fill_(number) for number, size in enumerate(sizes)]
     assert all((tensor == number).all() for number, tensor in enumerate(tensors))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_tensor_of_any_dtype_is_reachable_and_keeps_its_shape(dtype: torch.dtype) -> None:
-    memory, tensor = Memory(), torch.ones(3, 0, dtype=dtype)
-    assert memory.within_reach(tensor) is tensor
+    memory, tensor = SharedMemory(), torch.ones(3, 0, dtype=dtype)
+    assert memory.shared(tensor) is tensor
     whole = torch.arange(24).reshape(3, 8).to(dtype)
     tensor, expected = whole[:, ::2], whole[:, ::2].clone()
     assert memory.address(tensor) is None
-    assert memory.within_reach(tensor) is tensor
+    assert memory.shared(tensor) is tensor
     assert memory.address(tensor) is not None
     assert torch.equal(tensor, expected)
     assert tensor.data_ptr() % 64 == 0
@@ -79,7 +79,7 @@ def test_a_tensor_of_any_dtype_is_reachable_and_keeps_its_shape(dtype: torch.dty
 
 
 def test_memory_goes_when_the_last_tensor_that_lies_there_goes() -> None:
-    before, memory = open_files(), Memory()
+    before, memory = open_files(), SharedMemory()
     tensor = memory.empty(ARENA, dtype=torch.uint8)
     row, used = tensor.view(2, -1)[1], open_files()
     assert used > before
@@ -91,7 +91,7 @@ def test_memory_goes_when_the_last_tensor_that_lies_there_goes() -> None:
 
 
 def test_small_tensors_do_not_use_up_open_files() -> None:
-    before, memory = open_files(), Memory()
+    before, memory = open_files(), SharedMemory()
     tensors = [memory.empty(10, dtype=torch.float32) for _ in range(1000)]
     assert open_files() <= before + 2
     del tensors, memory
@@ -99,7 +99,7 @@ def test_small_tensors_do_not_use_up_open_files() -> None:
 
 
 def test_rows_outlive_the_memory_they_came_from() -> None:
-    memory = Memory()
+    memory = SharedMemory()
     rows = memory.empty(4, ARENA, dtype=torch.float32).fill_(3.0)
     del memory
     gc.collect()
@@ -112,7 +112,7 @@ def test_memory_that_is_not_to_be_had_is_refused_in_words() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (ARENA, hard))
     try:
         with pytest.raises(EngineError, match="no 34 MB of memory left.*Use a smaller population, or engine='loop'"):
-            Memory().empty(8 * ARENA, dtype=torch.uint8)
+            SharedMemory().empty(8 * ARENA, dtype=torch.uint8)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -160,10 +160,10 @@ def test_views_and_odd_tensors_arrive_as_they_were(make: Callable[[], Tensor]) -
 
 def test_large_data_are_shared_and_not_copied() -> None:
     """What the pool writes after it was sent is what the worker reads: there is one copy."""
-    memory, tensor, array = Memory(), torch.zeros(LARGE), np.zeros(LARGE)
-    parcel = pack({"tensor": tensor, "view": tensor[10:20], "array": array}, memory, share=True)
-    assert len(parcel.content) < 4096
-    one, two = received(parcel, memory), received(parcel, memory)
+    memory, tensor, array = SharedMemory(), torch.zeros(LARGE), np.zeros(LARGE)
+    serialized = pack({"tensor": tensor, "view": tensor[10:20], "array": array}, memory, share=True)
+    assert len(serialized.content) < 4096
+    one, two = received(serialized, memory), received(serialized, memory)
     one["tensor"][12] = 5.0
     assert float(two["tensor"][12]) == float(two["view"][2]) == 5.0
     one["array"][3] = 7.0
@@ -172,17 +172,17 @@ def test_large_data_are_shared_and_not_copied() -> None:
 
 
 def test_small_data_travel_inside_the_message() -> None:
-    memory = Memory()
-    parcel = pack({"tensor": torch.ones(3), "array": np.ones(3)}, memory, share=True)
-    assert not parcel.pieces
+    memory = SharedMemory()
+    serialized = pack({"tensor": torch.ones(3), "array": np.ones(3)}, memory, share=True)
+    assert not serialized.segments
     assert not memory.alive()
 
 
 def test_rows_in_shared_memory_travel_as_addresses_also_without_sharing_more() -> None:
-    memory = Memory()
+    memory = SharedMemory()
     rows, other = memory.empty(3, LARGE, dtype=torch.float32).zero_(), torch.zeros(LARGE)
-    parcel = pack((rows, rows[1], other), memory)
-    arrived, second, copied = received(parcel, memory)
+    serialized = pack((rows, rows[1], other), memory)
+    arrived, second, copied = received(serialized, memory)
     arrived[1, 5] = 2.0
     copied.fill_(9.0)
     assert float(rows[1, 5]) == float(second[5]) == 2.0
@@ -190,11 +190,11 @@ def test_rows_in_shared_memory_travel_as_addresses_also_without_sharing_more() -
 
 
 def test_a_storage_that_many_tensors_view_is_shared_once() -> None:
-    memory, base = Memory(), torch.randn(64, LARGE // 16)
-    parcel = pack(list(base), memory, share=True)
-    assert len(parcel.pieces) == 1
+    memory, base = SharedMemory(), torch.randn(64, LARGE // 16)
+    serialized = pack(list(base), memory, share=True)
+    assert len(serialized.segments) == 1
     assert len(memory.alive()) == 1
-    assert all(torch.equal(row, arrived) for row, arrived in zip(base, received(parcel, memory), strict=True))
+    assert all(torch.equal(row, arrived) for row, arrived in zip(base, received(serialized, memory), strict=True))
 
 
 def test_a_frozen_base_is_shared_by_all_workers() -> None:
@@ -205,9 +205,9 @@ def test_a_frozen_base_is_shared_by_all_workers() -> None:
     task = esgd.Supervised(
         adapter, F.cross_entropy, train=(torch.randn(8, 300), torch.zeros(8).long()), fitness=random_data(4)
     )
-    memory = Memory()
-    parcel = pack(prepare(task, esgd.Recipe(), 0), memory, share=True)
-    assert len(parcel.content) < 60_000, "a base of 360 kB is not in the message"
+    memory = SharedMemory()
+    serialized = pack(prepare(task, esgd.Recipe(), 0), memory, share=True)
+    assert len(serialized.content) < 60_000, "a base of 360 kB is not in the message"
 
 
 def test_lambdas_and_local_classes_arrive() -> None:
@@ -224,7 +224,7 @@ def test_lambdas_and_local_classes_arrive() -> None:
 
 def test_a_message_with_open_files_arrives_whole() -> None:
     before = open_files()
-    left, right = (Line(end) for end in socket.socketpair())
+    left, right = (Channel(end) for end in socket.socketpair())
     read, write = os.pipe()
     left.send(b"x" * 1000, [read])
     left.send(b"")
@@ -273,7 +273,7 @@ def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_pa
 
 
 def test_many_generations_do_not_use_up_memory_or_open_files() -> None:
-    """Rows of a megabyte: a piece of shared memory each time, and each is given back."""
+    """Rows of a megabyte: a segment of shared memory each time, and each is given back."""
 
     def wide() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 20_000), nn.ReLU(), nn.Linear(20_000, 3))

@@ -24,11 +24,11 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Ray, Vmap
+from esgd.engines.cluster.job_queue import BRIEF, FEW, JobDurations, JobQueue
+from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.failure import InWorkerError
 from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
-from esgd.engines.ray.agenda import BRIEF, FEW, Agenda, Pace
-from esgd.engines.ray.parcel import Parcel
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.spelling import decode, encode
 from esgd.testing.evidence import contents, difference
@@ -58,11 +58,11 @@ def on_cluster(test: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray that this process has joined: engines use it, and leave it alone."""
-    from esgd.engines.ray.cluster import Asked
-    from esgd.engines.ray.joining import joined
+    """A Ray that this process has connected: engines use it, and leave it alone."""
+    from esgd.engines.cluster.connection import connected
+    from esgd.engines.cluster.resources import WorkerResources
 
-    with joined(None, Asked(cpus=1, gpus=0), 2):
+    with connected(None, WorkerResources(cpus=1, gpus=0), 2):
         yield
         assert until(lambda: not workers_of()), "workers outlived their run"
     assert until(lambda: not rays_of())
@@ -91,7 +91,7 @@ def cluster() -> Iterator[None]:
     ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
 )
 def test_a_tensor_comes_out_of_a_parcel_as_it_went_in(tensor: Tensor) -> None:
-    sent = pickle.loads(pickle.dumps(Parcel.of({"x": [tensor]})))
+    sent = pickle.loads(pickle.dumps(Serialized.of({"x": [tensor]})))
     for found in (sent.read()["x"][0], sent.take()["x"][0]):
         assert type(found) is type(tensor)
         assert (found.dtype, found.shape, found.requires_grad) == (tensor.dtype, tensor.shape, tensor.requires_grad)
@@ -101,24 +101,24 @@ def test_a_tensor_comes_out_of_a_parcel_as_it_went_in(tensor: Tensor) -> None:
 def test_of_a_large_tensor_only_what_is_looked_at_travels_and_only_once() -> None:
     whole = torch.randn(1_000_000)
     part = whole[1000 : 1000 + LARGE]
-    parcel = Parcel.of([part, part.view(2, -1), {"again": part}])
-    assert part.nbytes <= parcel.nbytes < part.nbytes + 2000
+    serialized = Serialized.of([part, part.view(2, -1), {"again": part}])
+    assert part.nbytes <= serialized.nbytes < part.nbytes + 2000
 
 
 def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
     small, large = np.arange(10), np.arange(LARGE)
-    parcel = Parcel.of([small, large])
-    assert [each.nbytes for each in parcel.buffers] == [large.nbytes]
-    assert all(np.array_equal(a, b) for a, b in zip(parcel.read(), (small, large), strict=True))
+    serialized = Serialized.of([small, large])
+    assert [each.nbytes for each in serialized.buffers] == [large.nbytes]
+    assert all(np.array_equal(a, b) for a, b in zip(serialized.read(), (small, large), strict=True))
 
 
 def test_what_is_taken_from_a_parcel_can_be_written_into_and_does_not_need_it() -> None:
     x = torch.zeros(LARGE)
-    parcel = Parcel.of(x)
-    for each in parcel.spans:
+    serialized = Serialized.of(x)
+    for each in serialized.spans:
         each.flags.writeable = False  # as in Ray's object store
     with warnings.catch_warnings(action="error"):
-        read, taken = parcel.read(), parcel.take()
+        read, taken = serialized.read(), serialized.take()
     taken += 1
     assert read.data_ptr() == x.data_ptr()
     assert not x.any()
@@ -126,8 +126,8 @@ def test_what_is_taken_from_a_parcel_can_be_written_into_and_does_not_need_it() 
 
 def test_of_what_is_taken_only_data_lie_where_they_were_sent() -> None:
     x, scratch, array, kept = torch.zeros(LARGE), torch.zeros(LARGE), np.zeros(LARGE), np.zeros(LARGE)
-    parcel = Parcel.of([x, scratch, array, kept, x[7:]], data={"x": [x], "kept": kept})
-    own = parcel.take()
+    serialized = Serialized.of([x, scratch, array, kept, x[7:]], data={"x": [x], "kept": kept})
+    own = serialized.take()
     for each in own[1:3]:
         each += 1
     assert not scratch.any()
@@ -136,7 +136,7 @@ def test_of_what_is_taken_only_data_lie_where_they_were_sent() -> None:
     assert own[4].data_ptr() != x[7:].data_ptr(), "a part of the data that somebody has for another purpose"
 
 
-# The agenda
+# The queue
 
 
 def job(number: int) -> Train:
@@ -152,8 +152,8 @@ def job(number: int) -> Train:
     )
 
 
-def known(seconds: float) -> Pace:
-    pace = Pace()
+def known(seconds: float) -> JobDurations:
+    pace = JobDurations()
     for _ in range(FEW):
         pace.note([job(0)], seconds)
     return pace
@@ -161,37 +161,37 @@ def known(seconds: float) -> Pace:
 
 def test_short_jobs_go_together_and_long_ones_alone() -> None:
     jobs = [job(number) for number in range(100)]
-    assert Agenda(jobs, Pace()).take() == jobs[:1], "it is not known yet how long they take"
-    assert Agenda(jobs, known(2 * BRIEF)).take() == jobs[:1]
-    assert Agenda(jobs, known(BRIEF / 10)).take() == jobs[:10]
-    assert Agenda(jobs, known(0.0)).take() == jobs
+    assert JobQueue(jobs, JobDurations()).take() == jobs[:1], "it is not known yet how long they take"
+    assert JobQueue(jobs, known(2 * BRIEF)).take() == jobs[:1]
+    assert JobQueue(jobs, known(BRIEF / 10)).take() == jobs[:10]
+    assert JobQueue(jobs, known(0.0)).take() == jobs
 
 
 def test_a_job_is_asked_for_only_when_somebody_takes_it() -> None:
     """Because a fitness that is known by then lets an evaluation stop earlier."""
-    asked = []
-    agenda = Agenda((asked.append(number) or job(number) for number in range(3)), Pace())
-    agenda.take()
-    assert asked == [0]
+    resources = []
+    queue = JobQueue((resources.append(number) or job(number) for number in range(3)), JobDurations())
+    queue.take()
+    assert resources == [0]
 
 
 def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
     jobs = [job(number) for number in range(4)]
-    agenda = Agenda(jobs, known(BRIEF / 2))
-    first = agenda.take()
+    queue = JobQueue(jobs, known(BRIEF / 2))
+    first = queue.take()
     assert first == jobs[:2]
-    agenda.lose(first, "a", done_elsewhere=())
-    taken = [agenda.take() for _ in range(4)]
+    queue.lose(first, "a", done_elsewhere=())
+    taken = [queue.take() for _ in range(4)]
     assert taken == [jobs[:1], jobs[1:2], jobs[2:], []]
-    agenda.lose(jobs[2:3], "b", done_elsewhere=jobs)
-    assert agenda.take() == [], "somebody else is at it"
-    assert [agenda.losses[each] for each in jobs] == [["a"], ["a"], ["b"], []]
+    queue.lose(jobs[2:3], "b", done_elsewhere=jobs)
+    assert queue.take() == [], "somebody else is at it"
+    assert [queue.losses[each] for each in jobs] == [["a"], ["a"], ["b"], []]
     for each in jobs:
-        assert not agenda.is_done
-        assert agenda.open([each]) == [each]
-        agenda.close(each)
-    assert agenda.is_done
-    assert agenda.open(jobs) == []
+        assert not queue.is_done
+        assert queue.open([each]) == [each]
+        queue.close(each)
+    assert queue.is_done
+    assert queue.open(jobs) == []
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
 def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
     lost_on: str, is_hopeless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esgd.engines.ray import losses
+    from esgd.engines.cluster import losses
 
     monkeypatch.setattr(losses, "living", lambda: {"a", "b"})
     monkeypatch.setattr(losses, "SETTLED", 0.0)
-    assert losses.hopeless(list(lost_on)) is is_hopeless
+    assert losses.is_to_blame(list(lost_on)) is is_hopeless
 
 
 # Bits
@@ -260,7 +260,7 @@ def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytes
 
     def get(reference: Any) -> Any:
         reply = real(reference)
-        if isinstance(reply, Parcel) and reply.nbytes > 1000 and len(lost) < 2:
+        if isinstance(reply, Serialized) and reply.nbytes > 1000 and len(lost) < 2:
             lost.append(reference)
             raise ray.exceptions.ObjectLostError(reference.hex(), reference.owner_address(), "")
         return reply
@@ -272,7 +272,7 @@ def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytes
 
 @on_cluster
 def test_many_small_individuals_go_in_few_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    from esgd.engines.ray import troupe
+    from esgd.engines.cluster import troupe
 
     sent = list[int]()
     real = troupe.letter
@@ -388,9 +388,9 @@ def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path
 def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: esgd.Supervised) -> None:
     from esgd.beginning import prepare
 
-    parcel = Ray()._parcel(prepare(task, PLAIN, 0))
-    outside = [*parcel.spans, *parcel.buffers]
-    lying = sum(outside[number].nbytes for number in parcel.data)
+    serialized = Ray()._serialized(prepare(task, PLAIN, 0))
+    outside = [*serialized.spans, *serialized.buffers]
+    lying = sum(outside[number].nbytes for number in serialized.data)
     assert lying == sum(x.nbytes for x in task.data()[0] if x.nbytes >= LARGE)
 
 
@@ -412,12 +412,12 @@ def test_a_workshop_goes_on_after_an_error(tmp_path: Path) -> None:
     policies, step = [esgd.Policy(optimizer="sgd", hyper={"lr": 0.1})] * 3, Step(k=1, epochs=1, backoff=PerEpoch())
     found = []
     for engine in (Ray(workers=2), Loop(threads=1)):
-        with engine.open(rules, lambda *tick: None) as workshop:
-            start = scored(workshop, RandomStart()(task, rules.genome, workshop, 3, rules.seeds.at("init")))
+        with engine.open(rules, lambda *tick: None) as session:
+            start = scored(session, RandomStart()(task, rules.genome, session, 3, rules.seeds.at("init")))
             if isinstance(engine, Ray):
                 with pytest.raises(LookupError, match="once"):
-                    workshop.train(start, policies, step)
-            found.append(contents(workshop.train(start, policies, step).population))
+                    session.train(start, policies, step)
+            found.append(contents(session.train(start, policies, step).population))
     assert difference(*found) == ""
 
 
@@ -464,7 +464,7 @@ def test_an_engine_is_spelt_in_a_manifest_and_read_back(engine: Ray) -> None:
 
 
 def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("esgd.engines.ray.")]:
+    for name in [name for name in sys.modules if name.startswith("esgd.engines.cluster.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"engine='ray' needs Ray.*pip install 'esgd\[ray\]'"):
@@ -473,10 +473,10 @@ def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this process were part of no cluster, whatever other tests have joined."""
-    from esgd.engines.ray import joining
+    """As if this process were part of no cluster, whatever other tests have connected."""
+    from esgd.engines.cluster import joining
 
-    monkeypatch.setattr(joining, "_membership", joining.Membership())
+    monkeypatch.setattr(joining, "_connection", joining.ClusterConnection())
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -493,7 +493,7 @@ def test_where_there_is_no_cluster_that_is_said_at_once(address: str) -> None:
 
 @pytest.mark.usefixtures("outside")
 def test_something_else_that_answers_at_an_address_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from esgd.engines.ray import addresses
+    from esgd.engines.cluster import addresses
 
     monkeypatch.setattr(addresses, "JOINS", 5.0)
     with socket.create_server(("127.0.0.1", 0)) as server:  # it never says anything
@@ -535,7 +535,7 @@ def test_a_ray_that_could_not_be_kept_from_the_network_is_not_started(monkeypatc
 
 @on_cluster
 def test_an_address_of_another_cluster_than_the_one_that_was_joined_is_refused() -> None:
-    with pytest.raises(EngineError, match="address='127.0.0.1:1' is not that of the Ray which .* joined already"):
+    with pytest.raises(EngineError, match="address='127.0.0.1:1' is not that of the Ray which .* connected already"):
         run(Ray(address="127.0.0.1:1"), PLAIN)
     at = ray.get_runtime_context().gcs_address
     assert run(Ray(address=at, workers=1), PLAIN)
@@ -547,9 +547,9 @@ def test_an_address_of_another_cluster_than_the_one_that_was_joined_is_refused()
 )
 def test_a_node_holds_as_many_workers_as_ray_places_there(cpus: float, gpus: float, held: int) -> None:
     """A share of a GPU is of one and the same: 0.4 fits twice into each."""
-    from esgd.engines.ray.cluster import Asked
+    from esgd.engines.cluster.resources import WorkerResources
 
-    assert Asked(cpus=cpus, gpus=gpus).on({"CPU": 16.0, "GPU": 4.0}) == held
+    assert WorkerResources(cpus=cpus, gpus=gpus).on({"CPU": 16.0, "GPU": 4.0}) == held
 
 
 # Runs

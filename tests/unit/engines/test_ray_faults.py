@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Ray
-from esgd.engines.ray import troupe
-from esgd.engines.ray.cluster import Asked
-from esgd.engines.ray.joining import joined
+from esgd.engines.cluster import troupe
+from esgd.engines.cluster.connection import connected
+from esgd.engines.cluster.resources import WorkerResources
 from esgd.errors import EngineError
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, mlp, random_data
@@ -68,7 +68,7 @@ class Nodes:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Nodes]:
     nodes = Nodes()
-    with joined(nodes.cluster.address, Asked(cpus=1, gpus=0), None):
+    with connected(nodes.cluster.address, WorkerResources(cpus=1, gpus=0), None):
         yield nodes
     nodes.cluster.shutdown()
 
@@ -148,7 +148,7 @@ def test_workers_that_die_in_the_middle_of_training_and_of_a_fitness_are_replace
     with pytest.warns(RuntimeWarning, match="a worker was lost in .*; another one does it again"):
         found = run(Ray(workers=1), task=task_with(loss))
     assert {path.name for path in tmp_path.iterdir()} == {"died True", "died False"}
-    assert difference(found, run(Loop(threads=1), task=task_with(loss))) == "", "the marks are there: Loop survives"
+    assert difference(found, run(Loop(threads=1), task=task_with(loss))) == "", "the snapshots are there: Loop survives"
 
 
 def test_an_individual_that_kills_every_worker_ends_the_run_and_is_named(nodes: Nodes) -> None:
@@ -219,7 +219,11 @@ def test_a_node_that_is_lost_without_grace_and_another_that_joins_change_nothing
     """In the middle of a gradient, or of a fitness."""
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
-        if torch.is_grad_enabled() == training and len(list(tmp_path.glob("call *"))) >= 12 and once(tmp_path / "mark"):
+        if (
+            torch.is_grad_enabled() == training
+            and len(list(tmp_path.glob("call *"))) >= 12
+            and once(tmp_path / "snapshot")
+        ):
             (tmp_path / "written").write_text(ray.get_runtime_context().get_node_id())
             (tmp_path / "written").rename(tmp_path / "node")
             time.sleep(PATIENCE)
@@ -269,9 +273,9 @@ def test_nodes_that_are_taken_away_are_not_the_jobs_fault(nodes: Nodes, tmp_path
     """One individual loses three nodes, one after another."""
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
-        marks = len(list(tmp_path.iterdir()))
-        if torch.is_grad_enabled() and marks < 3:
-            (tmp_path / f"{marks} {ray.get_runtime_context().get_node_id()}").touch()
+        snapshots = len(list(tmp_path.iterdir()))
+        if torch.is_grad_enabled() and snapshots < 3:
+            (tmp_path / f"{snapshots} {ray.get_runtime_context().get_node_id()}").touch()
             time.sleep(PATIENCE)
         return F.cross_entropy(output, target)
 

@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 import esgd
 from esgd import Loop, Policy, Vmap
 from esgd.beginning import prepare, scored
-from esgd.engines.vmap.trace import Traced
+from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import Averaged, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Step, Trained, Walk, Workshop
+from esgd.protocols import Rules, Session, Step, Trained, Trajectory
 from esgd.schedules import Cosine
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data
@@ -35,7 +35,7 @@ RECIPE = esgd.Recipe(population=4, offspring=6, generations=2, sgd_epochs=1)
 
 
 @contextmanager
-def at_work(engine: Any, task: Any, size: int, **rules: Any) -> Iterator[tuple[Workshop, Population, Rules]]:
+def at_work(engine: Any, task: Any, size: int, **rules: Any) -> Iterator[tuple[Session, Population, Rules]]:
     """An engine, and a population that Loop has scored: the same for every engine."""
     made = replace(prepare(task, RECIPE, 0), **rules)
     with LOOP.open(made, lambda *tick: None) as loop:
@@ -451,13 +451,13 @@ class Watched:
     def checks(self, epochs: int) -> int:
         return 0
 
-    def __call__(self, walk: Walk, epochs: int) -> Tensor:
-        self.seen.append(walk.rows)
+    def __call__(self, trajectory: Trajectory, epochs: int) -> Tensor:
+        self.seen.append(trajectory.rows)
         for _ in range(epochs):
-            walk.epoch()
-            self.seen.append(walk.rows)
-        walk.measure()
-        return torch.zeros(len(walk.fitness), dtype=torch.int64)
+            trajectory.epoch()
+            self.seen.append(trajectory.rows)
+        trajectory.measure()
+        return torch.zeros(len(trajectory.fitness), dtype=torch.int64)
 
 
 def test_dropout_masks_differ_between_rows_and_between_steps_also_when_played_back() -> None:

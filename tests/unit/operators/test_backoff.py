@@ -18,7 +18,7 @@ from esgd.operators.backoff import degraded
 
 
 class Landscape:
-    """A walk of n individuals along a line. Epoch s adds `strides[s]`; the fitness of a place is looked up."""
+    """A trajectory of n individuals along a line. Epoch s adds `strides[s]`; the fitness of a place is looked up."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Landscape:
         self.fitness = self._look()
         return self.fitness
 
-    def mark(self) -> tuple[Tensor, Tensor]:
+    def snapshot(self) -> tuple[Tensor, Tensor]:
         return self.place_.clone(), self.fitness.clone()
 
-    def restore(self, mark: tuple[Tensor, Tensor], where: Tensor) -> None:
-        self.place_ = torch.where(where[:, None], mark[0], self.place_)
-        self.fitness = torch.where(where, mark[1], self.fitness)
+    def restore(self, snapshot: tuple[Tensor, Tensor], where: Tensor) -> None:
+        self.place_ = torch.where(where[:, None], snapshot[0], self.place_)
+        self.fitness = torch.where(where, snapshot[1], self.fitness)
 
     def place(self, rows: Tensor) -> None:
         self.place_ = rows
@@ -63,7 +63,9 @@ class Landscape:
         return torch.tensor([f if f == f else inf for f in found], dtype=torch.float64)
 
 
-def walk(strategy: Any, *heights: dict[float, float], epochs: int = 2, **rest: Any) -> tuple[Landscape, list[int]]:
+def trajectory(
+    strategy: Any, *heights: dict[float, float], epochs: int = 2, **rest: Any
+) -> tuple[Landscape, list[int]]:
     landscape = Landscape(heights, **rest)
     refused = strategy(landscape, epochs)
     assert landscape.epochs == epochs, "every strategy trains K_s epochs"
@@ -83,7 +85,7 @@ OFF_A_CLIFF = {0: 1.0, 1: nan, 2: inf}
 
 
 def test_per_epoch_goes_back_to_the_previous_epoch() -> None:
-    landscape, refused = walk(PerEpoch(), UPHILL, DOWNHILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
+    landscape, refused = trajectory(PerEpoch(), UPHILL, DOWNHILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
     assert where(landscape) == [0, 2, 1, 2, 0]
     assert landscape.fitness.tolist() == [1, 1, 1, 1, 1]
     assert refused == [2, 0, 1, 0, 2]
@@ -92,19 +94,19 @@ def test_per_epoch_goes_back_to_the_previous_epoch() -> None:
 
 def test_per_epoch_goes_on_from_where_it_went_back_to() -> None:
     """The first epoch is refused, and the second starts at 0 again: 0 → 5 → (back) 0 → 2."""
-    landscape, refused = walk(PerEpoch(), {0: 2.0, 5: 3.0, 2: 1.0}, strides=(5, 2))
+    landscape, refused = trajectory(PerEpoch(), {0: 2.0, 5: 3.0, 2: 1.0}, strides=(5, 2))
     assert (where(landscape), refused) == ([2], [1])
 
 
 def test_per_generation_looks_at_the_end_only() -> None:
-    landscape, refused = walk(PerGeneration(), UPHILL, DOWNHILL, OVER_A_HILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
+    landscape, refused = trajectory(PerGeneration(), UPHILL, DOWNHILL, OVER_A_HILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
     assert where(landscape) == [0, 2, 2, 0, 2, 0]
     assert refused == [1, 0, 0, 1, 0, 1]
     assert landscape.measured == 1, "K_s times fewer fitness passes"
 
 
 def test_best_of_takes_the_best_place_on_the_way() -> None:
-    landscape, refused = walk(BestOf(), UPHILL, DOWNHILL, OVER_A_HILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
+    landscape, refused = trajectory(BestOf(), UPHILL, DOWNHILL, OVER_A_HILL, INTO_A_DIP, FLAT, OFF_A_CLIFF)
     assert where(landscape) == [0, 2, 2, 1, 0, 0]
     assert landscape.fitness.tolist() == [1, 1, 1, 1, 1, 1]
     assert refused == [1, 0, 0, 0, 1, 1]
@@ -114,21 +116,21 @@ def test_best_of_tries_the_mean_of_the_last_epochs_too() -> None:
     """Places 0, 1, 2, 3; the mean of the last two ends is 2.5."""
     valley = {0: 9.0, 1: 8.0, 2: 3.0, 3: 3.0, 2.5: 1.0}
     ridge = {0: 9.0, 1: 8.0, 2: 3.0, 3: 4.0, 2.5: 5.0}
-    landscape, refused = walk(BestOf(average=2), valley, ridge, epochs=3)
+    landscape, refused = trajectory(BestOf(average=2), valley, ridge, epochs=3)
     assert where(landscape) == [2.5, 2]
     assert landscape.fitness.tolist() == [1, 3]
     assert refused == [0, 0]
-    landscape, _ = walk(BestOf(), valley, epochs=3)
+    landscape, _ = trajectory(BestOf(), valley, epochs=3)
     assert landscape.measured == 3, "without `average` no mean is tried"
 
 
 def test_best_of_averages_no_more_ends_than_there_are() -> None:
-    landscape, _ = walk(BestOf(average=5), {0: 9.0, 1: 5.0, 2: 4.0, 1.5: 1.0})
+    landscape, _ = trajectory(BestOf(average=5), {0: 9.0, 1: 5.0, 2: 4.0, 1.5: 1.0})
     assert where(landscape) == [1.5], "the mean of both ends, without the start"
 
 
 def test_never_stays_where_it_lands() -> None:
-    landscape, refused = walk(Never(), UPHILL, OFF_A_CLIFF)
+    landscape, refused = trajectory(Never(), UPHILL, OFF_A_CLIFF)
     assert where(landscape) == [2, 2]
     assert landscape.fitness.tolist() == [3, inf]
     assert refused == [0, 0]
@@ -137,13 +139,13 @@ def test_never_stays_where_it_lands() -> None:
 @pytest.mark.parametrize(("coin", "place"), [(0.69, 0), (0.71, 1)])
 def test_relaxed_back_off_happens_with_its_probability(coin: float, place: float) -> None:
     for strategy in (PerEpoch(probability=0.7), PerGeneration(probability=0.7)):
-        landscape, refused = walk(strategy, UPHILL, epochs=1, coins=[coin])
+        landscape, refused = trajectory(strategy, UPHILL, epochs=1, coins=[coin])
         assert where(landscape) == [place]
         assert refused == [1 - place]
 
 
 def test_a_coin_is_tossed_for_every_epoch() -> None:
-    landscape, refused = walk(PerEpoch(probability=0.5), UPHILL, coins=[0.9, 0.1])
+    landscape, refused = trajectory(PerEpoch(probability=0.5), UPHILL, coins=[0.9, 0.1])
     assert (where(landscape), refused) == ([1], [1])
 
 
@@ -171,7 +173,7 @@ def test_a_certain_strategy_never_ends_worse_than_it_began_on_any_landscape(
     landscape: list[dict[float, float]], epochs: int
 ) -> None:
     for strategy in (PerEpoch(), PerGeneration(), BestOf(), BestOf(average=2)):
-        walked, _ = walk(strategy, *landscape, epochs=epochs)
+        walked, _ = trajectory(strategy, *landscape, epochs=epochs)
         started = Landscape(landscape).fitness
         assert (walked.fitness <= started).all()
         assert torch.equal(walked.fitness, walked._look()), "the fitness is that of the place it stands on"

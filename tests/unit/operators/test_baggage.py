@@ -45,7 +45,7 @@ def test_carried_state_makes_three_generations_of_one_epoch_one_generation_of_th
 
 
 def test_fresh_individuals_travel_light() -> None:
-    assert last(Fresh(), MOMENTUM, generations=2, sgd_epochs=1).population.baggage == (None, None)
+    assert last(Fresh(), MOMENTUM, generations=2, sgd_epochs=1).population.optimizer_states == (None, None)
 
 
 def test_state_is_dropped_when_the_kind_of_optimizer_changes() -> None:
@@ -56,7 +56,7 @@ def test_state_is_dropped_when_the_kind_of_optimizer_changes() -> None:
     assert torch.equal(carried.population.rows, fresh.population.rows)
     carried, fresh = (last(b, lambda draw: kinds[draw.k], generations=3, sgd_epochs=1) for b in (Carried(), Fresh()))
     assert not torch.equal(carried.population.rows, fresh.population.rows)
-    assert {state.kind for state in carried.population.baggage} == {"sgd momentum"}
+    assert {state.kind for state in carried.population.optimizer_states} == {"sgd momentum"}
 
 
 def test_carried_state_never_brings_old_hyper_parameters() -> None:
@@ -81,7 +81,7 @@ def test_an_offspring_takes_the_state_of_its_fittest_mate_or_none(baggage: Any) 
         mutation=Gaussian(sigma=0.5),  # bad offspring, so that their parents survive beside them
     )
     population = generation.population
-    states = dict(zip([birth.id for birth in population.births], population.baggage, strict=True))
+    states = dict(zip([birth.id for birth in population.births], population.optimizer_states, strict=True))
     born = [birth for birth in population.births if birth.generation == 1]
     assert born
     with_parent = [birth for birth in born if birth.parents[0] in states]
@@ -112,7 +112,7 @@ def test_who_backs_off_from_another_kind_of_optimizer_keeps_the_state_it_had_too
     data = {"backoff": PerGeneration(), "sgd_epochs": 1}
     second = last(Carried(), lambda draw: policies[draw.k], generations=2, **data)
     assert second.accepted == (False, False)
-    assert {state.kind for state in second.population.baggage} == {"sgd momentum"}
+    assert {state.kind for state in second.population.optimizer_states} == {"sgd momentum"}
     detour = last(Carried(), lambda draw: policies[draw.k], generations=3, **data)
     straight = last(Carried(), MOMENTUM, generations=2, **data)
     assert torch.equal(detour.population.rows, straight.population.rows)

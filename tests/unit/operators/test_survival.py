@@ -14,7 +14,7 @@ import esgd
 from esgd.operators import Elitist, anyone, parents_only, trajectories
 from esgd.protocols import Role
 from esgd.randomness import Seeds
-from tests.small import classify, workshop
+from tests.small import classify, session
 
 roles = st.lists(st.sampled_from(Role), min_size=4, max_size=15)
 ADMITS = {
@@ -81,7 +81,7 @@ def test_a_function_of_ones_own_decides_the_rest() -> None:
 def test_the_end_of_a_backed_off_walk_is_nobodys_mate() -> None:
     """It may go on, but the next generation descends from places that were accepted."""
     recipe = esgd.Recipe(population=3, offspring=100, survival=Elitist(rest=trajectories))
-    with workshop(classify(), recipe) as open_:
+    with session(classify(), recipe) as open_:
         genome = open_.rules.genome
     everyone = replace(
         esgd.Population.founders(genome, torch.zeros(5, genome.size), {}),

@@ -1,0 +1,91 @@
+"""Batches for many rows at once: each row's own, stacked."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from esgd.protocols import Batch, DealsTogether, Settings, Task
+from esgd.randomness import Seeds, global_randomness
+
+
+class UnstackableError(Exception):
+    """Batches of different shapes, or of something other than tensors: their rows must be trained one by one."""
+
+
+def together(task: Task, streams: Sequence[Seeds], s: int, settings: Settings) -> Iterable[Batch]:
+    """Epoch s of each trajectory: batches whose tensors have the rows as their first dimension."""
+    seeds = [stream.at("data", s) for stream in streams]
+    if isinstance(task, DealsTogether):
+        dealt = task.batches_together(seeds, settings)
+        if dealt is not None:
+            return dealt
+    globals_ = [stream.integer("globals", s) for stream in streams]
+    makers = [partial(task.batches, each, settings) for each in seeds]
+    return _stacked([_Own(make, seed) for make, seed in zip(makers, globals_, strict=True)])
+
+
+def _stacked(epochs: Sequence[Iterable[Batch]]) -> Iterator[Batch]:
+    try:
+        for batches in zip(*epochs, strict=True):
+            yield stack(batches)
+    except ValueError as error:
+        if "zip()" in str(error):
+            raise UnstackableError from error
+        raise
+
+
+def stack(batches: Sequence[Batch]) -> Batch:
+    """One batch whose tensors are those of all batches, stacked."""
+    flat = [pytree.tree_flatten(batch) for batch in batches]
+    structure = flat[0][1]
+    if any(other != structure for _, other in flat):
+        raise UnstackableError
+    return pytree.tree_unflatten(
+        [_stacked_leaf(leaves) for leaves in zip(*(f for f, _ in flat), strict=True)], structure
+    )
+
+
+def _stacked_leaf(leaves: Sequence[Any]) -> Tensor:
+    if not all(isinstance(leaf, Tensor) and leaf.shape == leaves[0].shape for leaf in leaves):
+        raise UnstackableError
+    return torch.stack(list(leaves))
+
+
+class _Own:
+    """An epoch that is dealt out under global generators of its own, as it would be if its row were alone."""
+
+    def __init__(self, make: Callable[[], Iterable[Batch]], seed: int) -> None:
+        self._make, self._seed = make, seed
+
+    def __iter__(self) -> Iterator[Batch]:
+        with global_randomness(self._seed):
+            batches, state = iter(self._make()), _state()
+        while True:
+            with global_randomness(self._seed):
+                _set_state(state)
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                state = _state()
+            yield batch
+
+
+def _state() -> tuple[Any, ...]:
+    numpy = sys.modules.get("numpy")
+    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
+
+
+def _set_state(state: tuple[Any, ...]) -> None:
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    if state[2] is not None:
+        sys.modules["numpy"].random.set_state(state[2])

@@ -1,0 +1,135 @@
+"""n individuals on a device as stacks of tensors, scored by one batched computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from esgd.engines.batched.network import BatchedNetwork
+from esgd.engines.computing import Computing
+from esgd.engines.contract import NetworkState, in_groups
+from esgd.engines.fitness import reestimate
+from esgd.genome import Buffers, Genome
+from esgd.protocols import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A stack of shape (n, *shape) for each parameter and each buffer, by name."""
+
+    genome: Genome
+    stacks: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+    @staticmethod
+    def of(genome: Genome, states: Sequence[NetworkState], computing: Computing) -> Chunk:
+        """Copies of these individuals, on the device."""
+        rows = torch.stack([state.row for state in states]).to(computing.device)
+        parts = zip(genome.names, genome.slices(), genome.shapes, strict=True)
+        stacks = {name: rows[:, where].reshape(len(states), *shape).contiguous() for name, where, shape in parts}
+        names = states[0].buffers
+        buffers = {name: torch.stack([each.buffers[name] for each in states]).to(computing.device) for name in names}
+        return Chunk(genome, stacks, buffers)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.stacks.values())))
+
+    def rows(self) -> Float[Tensor, "n d"]:
+        """The rows (copies, on the CPU)."""
+        return torch.cat([stack.reshape(len(self), -1) for stack in self.stacks.values()], dim=1).cpu()
+
+    def copy(self) -> Chunk:
+        return Chunk(
+            self.genome,
+            {name: stack.clone() for name, stack in self.stacks.items()},
+            {name: stack.clone() for name, stack in self.buffers.items()},
+        )
+
+    def picked(self, rows: Sequence[int], n: int) -> Chunk:
+        """These rows, followed by copies of the last one, n in all."""
+        if list(rows) == list(range(n)) and len(self) == n:
+            return self
+        index = torch.tensor([*rows, *[rows[-1]] * (n - len(rows))])
+        return Chunk(
+            self.genome,
+            {name: stack[index] for name, stack in self.stacks.items()},
+            {name: stack[index] for name, stack in self.buffers.items()},
+        )
+
+    def overflowed(self) -> list[int]:
+        """The rows that have a parameter which is NaN or so large that its square overflows."""
+        limit = torch.finfo(self.genome.dtype).max ** 0.5
+        sound = torch.stack([(stack.reshape(len(self), -1).abs() < limit).all(dim=1) for stack in self.stacks.values()])
+        return [i for i, fine in enumerate(sound.all(dim=0).tolist()) if not fine]
+
+    def state(self, i: int) -> NetworkState:
+        """One individual (copies, on the CPU)."""
+        row = torch.cat([stack[i].reshape(-1) for stack in self.stacks.values()]).cpu()
+        return NetworkState(row, {name: stack[i].cpu().clone() for name, stack in self.buffers.items()})
+
+    def set_buffers(self, i: int, buffers: Buffers) -> None:
+        """Give one individual these buffers."""
+        for name, value in buffers.items():
+            self.buffers[name][i] = value
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkNetworks:
+    """A chunk as `Networks` that can be scored, `width` rows at a time.
+
+    A matrix product may round differently for another number of rows, and a fitness must not depend on what else is
+    scored at the same time: what is scored has `width` rows, always.
+    """
+
+    chunk: Chunk
+    batched: BatchedNetwork
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    @torch.no_grad()
+    def calibrate(self, rows: Sequence[int]) -> int:
+        self.batched.module.eval()
+        samples, rules = 0, self.batched.rules
+        if self.batched.normalised and rules.buffers.samples:
+            for group in in_groups(rows, self.width):
+                full = self.chunk.picked(group, self.width)
+                samples = self._calibrate(full, rules.buffers.samples)
+                for name, stack in self.chunk.buffers.items():
+                    stack[list(group)] = full.buffers[name][: len(group)]
+        return samples
+
+    def _calibrate(self, full: Chunk, wanted: int) -> int:
+        task, samples = self.batched.rules.task, 0
+        for name in self.batched.normalised:
+            full.buffers[f"{name}.running_mean"].zero_()
+            full.buffers[f"{name}.running_var"].fill_(1.0)
+            full.buffers[f"{name}.num_batches_tracked"].zero_()
+
+        def forward(batch: Batch) -> None:
+            nonlocal samples
+            self.batched.forward(full.stacks, full.buffers, self.batched.computing.to_device(batch))
+            samples += task.size(batch)
+
+        layers = list(self.batched.normalised.values())
+        # The mean so far: what momentum=None reads off a counter, which has no single value here.
+        reestimate(layers, task.calibration(wanted), forward, momentum=lambda number: 1 / number)
+        return samples
+
+    def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
+        batch, found = self.batched.computing.to_device(batch), list[float]()
+        for group in in_groups(rows, self.width):
+            full = self.chunk.picked(group, self.width)
+            found += self.batched.fitness(full.stacks, full.buffers, batch).tolist()[: len(group)]
+        return found
+
+    def overflowed(self) -> list[int]:
+        return self.chunk.overflowed()
+
+    def buffers(self, row: int) -> Buffers:
+        return {name: stack[row].cpu().clone() for name, stack in self.chunk.buffers.items()}

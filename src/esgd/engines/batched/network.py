@@ -1,0 +1,166 @@
+"""One network applied to many rows at once: loss and fitness under `torch.func.vmap`, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from esgd.engines.batched.optimizers import BatchedEquations, clipped
+from esgd.engines.batched.trace import Traced
+from esgd.engines.computing import Computing
+from esgd.engines.network import Network
+from esgd.errors import EngineError
+from esgd.protocols import Batch, Rules
+
+Stacked = Mapping[str, Tensor]
+"""Tensors of shape (n, …) by name."""
+
+Judgement = Callable[[nn.Module, Batch], Tensor]
+"""A loss or a fitness, as a task has it."""
+
+UNSUPPORTED = (ArithmeticError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+class BatchedNetwork:
+    """The task's functions of (network, batch), for n rows and n batches, or for n rows and one batch."""
+
+    def __init__(self, rules: Rules, computing: Computing, network: Network) -> None:
+        self.rules, self.computing, self.module = rules, computing, network.module
+        names = {id(layer): name for name, layer in self.module.named_modules()}
+        self.normalised = {names[id(layer)]: layer for layer in network.normalised}  # BatchNorm that keeps statistics
+        self.unused = set[str]()  # parameters that the loss does not depend on
+        self._loss = Function(self.module, rules.task.loss, computing)
+        self._fitness = Function(self.module, rules.task.fitness, computing)
+        self._slope = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
+        values = vmap(self._fitness, in_dims=(0, 0, None), randomness="error")
+        self._gradients = Traced(self._used_slope, compile=computing.compile)
+        self._values = Traced(values, compile=computing.compile)
+        self._steps = dict[Any, Traced]()  # by the equations of an optimizer
+        self._forward = vmap(self._loss, in_dims=(0, 0, None), randomness="error")
+
+    def _used_slope(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> list[Tensor | None]:
+        """∂ loss / ∂ parameter for each row on its own batch, or None; buffers change in place (BatchNorm)."""
+        slope = self._slope(stacks, buffers, batch)
+        return [None if name in self.unused else slope[name] for name in stacks]
+
+    @torch.no_grad()
+    def gradients(self, stacks: Stacked, buffers: Stacked, batch: Batch, settings: Any) -> list[Tensor | None]:
+        """The gradient of every parameter, in the order of the genome."""
+        found: list[Tensor | None] = self._gradients((_count(stacks), repr(settings)), stacks, buffers, batch)
+        return found
+
+    @torch.no_grad()
+    def step(
+        self,
+        stacks: Stacked,
+        buffers: Stacked,
+        batch: Batch,
+        settings: Any,
+        *,
+        equations: BatchedEquations,
+        factors: Sequence[float],
+        limits: Tensor | None,
+    ) -> None:
+        """Gradients and the update they lead to, as one function: recorded, or compiled, as a whole."""
+        used = [index for index, name in enumerate(stacks) if name not in self.unused]
+        columns, update = equations.begin(factors, used), equations.update
+        if update not in self._steps:
+            self._steps[update] = Traced(self._stepping(update), compile=self.computing.compile)
+        key = _count(stacks), repr(settings), tuple(columns), limits is None
+        self._steps[update](key, stacks, buffers, equations.state, columns, limits, batch)
+
+    def _stepping(self, update: Callable[..., None]) -> Callable[..., None]:
+        def step(
+            stacks: Stacked, buffers: Stacked, state: Any, columns: Stacked, limits: Tensor | None, batch: Batch
+        ) -> None:
+            gradients = self._used_slope(stacks, buffers, batch)
+            if limits is not None:
+                gradients = clipped(gradients, limits)
+            update(list(stacks.values()), state, gradients, columns)
+
+        return step
+
+    @torch.no_grad()
+    def fitness(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> Float[Tensor, " n"]:
+        """The fitness of each row, summed over one part."""
+        values: Tensor = self._values(_count(stacks), stacks, buffers, batch)
+        return values
+
+    @torch.no_grad()
+    def forward(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> None:
+        """Only for what it does to the buffers."""
+        self._forward(stacks, buffers, batch)
+
+    def try_out(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> None:
+        """One gradient of a real batch, or an error that names the layer which cannot be batched."""
+        with EnteredLayers(self.module) as footprints:
+            try:
+                self._slope(stacks, buffers, batch)
+            except UNSUPPORTED as error:
+                raise EngineError(
+                    f"Vmap cannot run {footprints.where()} for many networks at once: {_first_line(error)} Use "
+                    f"engine='loop', or Pool(inner=Loop()) for all cores; they can do whatever PyTorch can."
+                ) from error
+
+
+class _Applied(nn.Module):
+    """A function of (network, batch) as a module: `functional_call` puts rows into modules only."""
+
+    def __init__(self, network: nn.Module, function: Judgement) -> None:
+        super().__init__()
+        self.network, self.function = network, function
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.function(self.network, batch)
+
+
+class Function:
+    """The same as a pure function of one row, its buffers and a batch."""
+
+    def __init__(self, network: nn.Module, function: Judgement, computing: Computing) -> None:
+        self._applied, self._computing = _Applied(network, function), computing
+
+    def __call__(self, row: Stacked, buffers: Stacked, batch: Batch) -> Tensor:
+        tensors = {f"network.{name}": tensor for name, tensor in (*row.items(), *buffers.items())}
+        with self._computing.autocast():
+            value: Tensor = functional_call(self._applied, tensors, (batch,))
+        return value
+
+
+class EnteredLayers:
+    """Remembers which layers have been entered and not left, to say where an error arose."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._inside, self._hooks = module, list[tuple[str, nn.Module]](), list[Any]()
+
+    def __enter__(self) -> EnteredLayers:
+        for name, layer in self._module.named_modules():
+            enter = lambda *_, name=name, layer=layer: self._inside.append((name, layer))  # noqa: E731
+            self._hooks.append(layer.register_forward_pre_hook(enter))
+            self._hooks.append(layer.register_forward_hook(lambda *_: self._inside.pop() and None))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def where(self) -> str:
+        """The innermost layer that was entered and not left, or the loss."""
+        if not self._inside:
+            return "the loss"
+        name, layer = self._inside[-1]
+        return f"layer {name!r} ({type(layer).__name__})" if name else f"{type(layer).__name__}.forward"
+
+
+def _count(stacks: Stacked) -> int:
+    return len(next(iter(stacks.values())))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no message'}"

@@ -1,0 +1,204 @@
+"""The SGD step of n individuals at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from esgd.engines.batched.batches import together
+from esgd.engines.batched.chunk import Chunk
+from esgd.engines.batched.network import BatchedNetwork
+from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
+from esgd.engines.contract import NetworkState, Outcome, Score, Stack
+from esgd.engines.sgd import no_batches, repeats
+from esgd.ledger import Work
+from esgd.policies import Policy
+from esgd.population import OptimizerState
+from esgd.protocols import Batch, Step
+from esgd.randomness import Seeds, global_randomness
+from esgd.schedules import Moment
+
+
+@dataclass(frozen=True, eq=False)
+class BatchedSnapshot:
+    """A point of the trajectory of every row."""
+
+    chunk: Chunk
+    states: list[Any]
+    fitness: Float[Tensor, " n"]
+    moved: Bool[Tensor, " n"]
+
+
+class BatchedTrajectory:
+    """The trajectories of n individuals with the same settings, in step; those of one family of optimizers are
+    neighbours. `score` takes the fitness of a chunk."""
+
+    def __init__(
+        self,
+        batched: BatchedNetwork,
+        starts: Sequence[NetworkState],
+        policies: Sequence[Policy],
+        seeds: Sequence[Seeds],
+        step: Step,
+        *,
+        score: Callable[[Chunk], list[Score]],
+    ) -> None:
+        self.batched, self.policies, self.seeds, self.step, self._take_scores = batched, policies, seeds, step, score
+        self.rules, self.task, n = batched.rules, batched.rules.task, len(starts)
+        self.chunk = Chunk.of(self.rules.genome, starts, batched.computing)
+        self.work, self.settings = Work(), policies[0].settings
+        self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
+        self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
+        self.end: BatchedSnapshot | None = None
+        self._epoch, self._placed = 0, False
+        self.task.prepare(batched.module, self.settings)
+        self._optimizers = self._families([start.optimizer_state for start in starts])
+        self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, policies[0])
+        clips = [inf if policy.clip_norm is None else policy.clip_norm for policy in policies]
+        like = next(iter(self.chunk.stacks.values()))
+        self._limits = torch.tensor(clips, dtype=like.dtype, device=like.device) if min(clips) < inf else None
+        schedules = [policy.schedule for policy in policies]
+        self._schedules = [each for i, each in enumerate(schedules) if each not in schedules[:i]]
+        self._schedule_of = [self._schedules.index(each) for each in schedules]
+
+    def _families(
+        self, carried: Sequence[OptimizerState | None]
+    ) -> list[tuple[slice, BatchedEquations | SeparateOptimizers]]:
+        """Rows that share an optimizer's equations, as a slice of the stacks each."""
+        families = [optimizer_family(policy) for policy in self.policies]
+        found, begin = list[tuple[slice, BatchedEquations | SeparateOptimizers]](), 0
+        while begin < len(families):
+            end = begin + 1
+            while end < len(families) and families[end] is families[begin]:
+                end += 1
+            rows = slice(begin, end)
+            stacks = [stack[rows] for stack in self.chunk.stacks.values()]
+            found.append((rows, families[begin](stacks, self.policies[rows], carried[rows])))
+            begin = end
+        return found
+
+    @property
+    def rows(self) -> Float[Tensor, "n d"]:
+        return self.chunk.rows()
+
+    def epoch(self) -> None:
+        s, number = self._epoch, -1
+        with self.work.clock("sgd"), global_randomness(self.seeds[0].integer("globals", s)):
+            self.batched.module.train()
+            for number, batch in enumerate(together(self.task, self.seeds, s, self.settings)):
+                self._update(batch, s + number / self._steps if self._steps else s)
+            if number < 0:
+                raise no_batches(s)
+        self._epoch, self._placed = s + 1, False
+        self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
+
+    def _update(self, batch: Batch, epoch: float) -> None:
+        step = self.step
+        moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
+        samples = self.task.size(_first(batch)) * self._repeats * len(self.policies)
+        batch = self.batched.computing.to_device(batch)
+        drawn = [schedule(moment) for schedule in self._schedules]
+        factors = [drawn[number] for number in self._schedule_of]
+        (_, optimizers), *others = self._optimizers
+        if others or isinstance(optimizers, SeparateOptimizers):
+            self._update_apart(batch, factors)
+        else:
+            self.batched.step(
+                *(self.chunk.stacks, self.chunk.buffers, batch, self.settings),
+                equations=optimizers,
+                factors=factors,
+                limits=self._limits,
+            )
+        self.work.sgd_forward += samples
+        self.work.sgd_backward += samples
+
+    def _update_apart(self, batch: Batch, factors: list[float]) -> None:
+        """Where equations differ: all gradients, then one family after the other."""
+        gradients = self.batched.gradients(self.chunk.stacks, self.chunk.buffers, batch, self.settings)
+        if self._limits is not None:
+            gradients = clipped(gradients, self._limits)
+        for rows, optimizers in self._optimizers:
+            optimizers.step([None if gradient is None else gradient[rows] for gradient in gradients], factors[rows])
+
+    def measure(self) -> Float[Tensor, " n"]:
+        with self.work.clock("fitness"):
+            scores = self._take_scores(self.chunk)
+        self.work.fitness_sgd += sum(score.samples for score in scores)
+        self.work.fitness_saved += sum(score.saved for score in scores)
+        self.fitness = torch.tensor([score.fitness for score in scores], dtype=torch.float64)
+        self.diverged |= self.fitness == inf
+        if self.step.keep_ends and not self._placed:
+            self.end = self.snapshot()
+        return self.fitness
+
+    def snapshot(self) -> BatchedSnapshot:
+        states = [optimizers.snapshot() for _, optimizers in self._optimizers]
+        return BatchedSnapshot(self.chunk.copy(), states, self.fitness.clone(), self.moved.clone())
+
+    def restore(self, snapshot: BatchedSnapshot, where: Bool[Tensor, " n"]) -> None:
+        if not where.any():
+            return
+        there = where.to(self.batched.computing.device)
+        for mine, marked in (
+            (self.chunk.stacks, snapshot.chunk.stacks),
+            (self.chunk.buffers, snapshot.chunk.buffers),
+        ):
+            for name, stack in mine.items():
+                stack[there] = marked[name][there]
+        for (rows, optimizers), state in zip(self._optimizers, snapshot.states, strict=True):
+            optimizers.restore(state, there[rows])
+        self.fitness = torch.where(where, snapshot.fitness, self.fitness)
+        self.moved = torch.where(where, snapshot.moved, self.moved)
+
+    def place(self, rows: Float[Tensor, "n d"]) -> None:
+        states = [replace(self.chunk.state(i), row=row) for i, row in enumerate(rows)]
+        placed = Chunk.of(self.rules.genome, states, self.batched.computing)
+        for name, stack in self.chunk.stacks.items():
+            stack.copy_(placed.stacks[name])
+        self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
+        self._placed = True
+
+    def coin(self, number: int) -> Float[Tensor, " n"]:
+        draws = [torch.rand(1, generator=stream("coin", number), dtype=torch.float64) for stream in self.seeds]
+        return torch.cat(draws)
+
+    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Work]:
+        """Where each ended, and what happened on the way."""
+        last = self.snapshot()
+        outcomes = [
+            Outcome(
+                fitness=float(self.fitness[i]),
+                moved=bool(self.moved[i]),
+                refused=int(refused[i]),
+                diverged=bool(self.diverged[i]),
+                optimizer_state=self._kept(last, i),
+                end=self._end(i),
+            )
+            for i in range(len(self.policies))
+        ]
+        return Stack(self.rows, {name: stack.cpu() for name, stack in self.chunk.buffers.items()}), outcomes, self.work
+
+    def _end(self, i: int) -> NetworkState | None:
+        end = self.end
+        if end is None or self.moved[i] or not end.fitness[i] < inf:
+            return None
+        return replace(end.chunk.state(i), fitness=float(end.fitness[i]), optimizer_state=self._kept(end, i))
+
+    def _kept(self, point: BatchedSnapshot, i: int) -> OptimizerState | None:
+        if not self.rules.baggage.keeps:
+            return None
+        for (rows, optimizers), state in zip(self._optimizers, point.states, strict=True):
+            if rows.start <= i < rows.stop:
+                return optimizers.kept_state(state, i - rows.start)
+        raise AssertionError(f"row {i} has no optimizer")
+
+
+def _first(batch: Batch) -> Batch:
+    """The batch of the first row."""
+    return torch.utils._pytree.tree_map(lambda leaf: leaf[0], batch)

@@ -1,0 +1,76 @@
+"""`Vmap(chunk)`: many networks in one batched computation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from esgd.engines.batched.kernel import WAVE, BatchedKernel
+from esgd.engines.batched.optimizers import optimizer_family
+from esgd.engines.computing import Computing, Precision, counts
+from esgd.engines.contract import Kernel, in_groups
+from esgd.engines.dispatch import Dispatcher
+from esgd.engines.inline import InlineExecutor
+from esgd.errors import RecipeError
+from esgd.policies import Policy, optimizer_class
+from esgd.protocols import Rules, Session, Tick
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vmap:
+    """Train and evaluate up to `chunk` individuals at once in this process; the other fields are `Computing`'s.
+
+    Each row has its own batches, its own hyper-parameters and, where settings differ, a group of its own. Equal to
+    `Loop` up to rounding, except that networks with dropout draw other random numbers. For many small networks, and
+    for GPUs.
+    """
+
+    chunk: int = 16
+    device: str = "cpu"
+    threads: int | None = None
+    precision: Precision = "float32"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if not counts(self.chunk):
+            raise RecipeError(f"chunk={self.chunk!r} is not 1 or more: it is how many networks are trained at once.")
+        _ = self.computing  # refuses what cannot be
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(device=self.device, threads=self.threads, precision=self.precision, compile=self.compile)
+
+    @property
+    def rows_at_once(self) -> int:
+        return WAVE * self.chunk
+
+    def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
+        """Rows with the same settings, at most `chunk`; of one family of optimizers, except where two families meet."""
+        by_settings = dict[Any, list[int]]()
+        for j, policy in enumerate(policies):
+            alone = j if _needs_closure(policy) else None
+            by_settings.setdefault((alone, repr(sorted(policy.settings.items()))), []).append(j)
+        return [
+            list(group)
+            for members in by_settings.values()
+            for group in in_groups(
+                sorted(members, key=lambda j: (optimizer_family(policies[j]).__name__, j)), self.chunk
+            )
+        ]
+
+    def kernel(self, rules: Rules) -> Kernel:
+        return BatchedKernel(rules, self.computing, self.chunk)
+
+    @contextmanager
+    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+        executor = InlineExecutor(self.kernel(rules), self.threads)
+        yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
+
+
+def _needs_closure(policy: Policy) -> bool:
+    """Whether an optimizer evaluates the loss itself, like L-BFGS: then it has to be alone."""
+    step = inspect.signature(optimizer_class(policy.optimizer).step)
+    return any(p.name == "closure" and p.default is p.empty for p in step.parameters.values())

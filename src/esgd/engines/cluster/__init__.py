@@ -1,0 +1,5 @@
+"""`Ray`: the same run on a cluster."""
+
+from esgd.engines.cluster.ray import Ray
+
+__all__ = ["Ray"]

@@ -1,0 +1,73 @@
+"""`Pool(inner, workers)`: every core or GPU of one machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from esgd.engines.computing import cores, counts
+from esgd.engines.dispatch import Dispatcher
+from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
+from esgd.engines.processes.executor import ProcessExecutor
+from esgd.engines.processes.memory import SharedMemory
+from esgd.engines.processes.messages import Message, pack
+from esgd.engines.sequential import Loop
+from esgd.errors import EngineError, RecipeError
+from esgd.protocols import Rules, Session, Tick
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """WorkerProcess processes that each do the work of `inner`, one thread each on CPUs, one process per GPU.
+
+    Rows lie in shared memory; task and network go to a worker once. The result has the same bits for any number of
+    workers, in whatever order they finish and however many of them are killed: those of `inner` with one thread.
+    `workers=None` is one per core, or one per GPU if `inner` is on "cuda".
+    """
+
+    inner: Inner = field(default_factory=Loop)
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and not counts(self.workers):
+            raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for one per core or GPU.")
+        check_inner(self.inner, "Pool")
+
+    @contextmanager
+    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+        memory = SharedMemory()
+        crew = ProcessExecutor(self._setups(rules, memory), memory)
+        try:
+            crew.start()
+            yield Dispatcher(rules, crew, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick)
+        finally:
+            crew.close()
+
+    def check_sendable(self, rules: Rules) -> None:
+        """Refuse a task that cannot be sent to other processes."""
+        self._setup(self.inner.device, rules, SharedMemory())
+
+    def _setups(self, rules: Rules, memory: SharedMemory) -> list[Message]:
+        """What each worker is told first: its engine and the rules, packed once for each device."""
+        devices = self._devices()
+        packed = {device: self._setup(device, rules, memory) for device in dict.fromkeys(devices)}
+        return [packed[device] for device in devices]
+
+    def _devices(self) -> list[str]:
+        """The device of each worker; several GPUs take turns."""
+        gpus = torch.cuda.device_count() if self.inner.device == "cuda" else 0
+        workers = self.workers or gpus or cores()
+        return [f"cuda:{number % gpus}" if gpus else self.inner.device for number in range(workers)]
+
+    def _setup(self, device: str, rules: Rules, memory: SharedMemory) -> Message:
+        if os.name != "posix":
+            raise EngineError(
+                "Pool executor open files from process to process, which this system does not do. Use engine='loop' or "
+                "'vmap'; torch's own threads use all cores there too."
+            )
+        with sending("worker processes"):
+            return pack((for_a_worker(self.inner, device=device), rules), memory, share=True)

@@ -1,0 +1,70 @@
+"""A worker process of a `Pool`: python -m esgd.engines.processes.worker SOCKET LIFELINE
+
+It imports nothing of the user's main script, so a script needs no main guard. It ends when the pool does, however that
+ends: the lifeline is a pipe whose other end only the pool holds.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import socket
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from esgd.engines.failure import Failure
+from esgd.engines.processes.memory import MappedSegments
+from esgd.engines.processes.messages import Channel, pickled, unpack
+
+LOOKS_EVERY = 1.0  # seconds
+
+
+def main() -> None:
+    channel, lifeline = Channel(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
+    threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
+    mappings, kernel = MappedSegments(), None
+    mine = MappedSegments(private=True)  # the task's: others have the same memory, and its code may write anywhere
+    while True:
+        try:
+            message, descriptors = channel.receive()
+        except (EOFError, OSError):
+            return
+        numbers, dropped, content, buffers = pickle.loads(message)
+        for number, descriptor in zip(numbers, descriptors, strict=True):
+            if kernel is None:
+                mine.add(number, os.dup(descriptor))
+            mappings.add(number, descriptor)
+        mappings.drop(dropped)
+        reply: Any = None  # a result, or a failure
+        try:
+            if kernel is None:
+                engine, rules = unpack(content, mine, buffers)
+                torch.set_num_threads(engine.threads)
+                kernel = engine.kernel(rules)
+            else:
+                job = unpack(content, mappings, buffers)
+                reply = job.run(kernel)
+                del job
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the pool's to raise
+            reply = Failure.of(error)
+        channel.send(pickled(reply))
+        del reply
+
+
+def _end_with(lifeline: int, parent: int) -> None:
+    """End at once when the pool is gone, in the middle of a job too.
+
+    The pipe tells at once; but a process that the pool's has forked holds its other end as well, so now and then the
+    parent is looked at.
+    """
+    while not select.select([lifeline], [], [], LOOKS_EVERY)[0] and os.getppid() == parent:
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""One individual's SGD step in ordinary mutable PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from esgd.engines.contract import NetworkState, Outcome, Score, Stack
+from esgd.engines.network import Network
+from esgd.engines.optimizers import build_optimizer, kept_state
+from esgd.errors import TaskError
+from esgd.genome import Row
+from esgd.ledger import Work
+from esgd.policies import Policy
+from esgd.population import OptimizerState
+from esgd.protocols import Batch, Repeats, Step, Task
+from esgd.randomness import Seeds, global_randomness
+from esgd.schedules import Moment
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A point of the trajectory, complete: continuing from it gives what continuing from the point itself would."""
+
+    row: Row
+    buffers: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    fitness: float
+    moved: bool
+
+
+class SequentialTrajectory:
+    """The trajectory of one individual (n = 1); `score` takes the fitness of what is loaded in the network."""
+
+    def __init__(
+        self,
+        network: Network,
+        start: NetworkState,
+        policy: Policy,
+        seeds: Seeds,
+        step: Step,
+        *,
+        score: Callable[[], Score],
+    ) -> None:
+        self.network, self.policy, self.seeds, self.step, self._take_score = network, policy, seeds, step, score
+        self.task, self.work = network.rules.task, Work()
+        self.moved = self.diverged = False
+        self.end: Snapshot | None = None
+        self._fitness = start.fitness
+        self._epoch, self._placed = 0, False
+        network.load(start.row, start.buffers)
+        self.task.prepare(network.module, policy.settings)
+        self.optimizer = build_optimizer(network.parameters, policy, start.optimizer_state, fused=not network.sparse)
+        self._rates = [group["lr"] for group in self.optimizer.param_groups]
+        self._steps = self.task.steps(policy.settings)
+        self._repeats = repeats(self.task, policy)
+
+    @property
+    def fitness(self) -> Float[Tensor, " n"]:
+        return torch.tensor([self._fitness], dtype=torch.float64)
+
+    @property
+    def rows(self) -> Float[Tensor, "n d"]:
+        return self.network.row()[None]
+
+    def epoch(self) -> None:
+        """One epoch; global generators are lent this epoch's seed, so dropout is addressed too."""
+        s, number = self._epoch, -1
+        with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
+            self.network.module.train()
+            batches = self.task.batches(self.seeds.at("data", s), self.policy.settings)
+            try:
+                for number, batch in enumerate(batches):
+                    self._update(
+                        self.network.computing.to_device(batch), s + number / self._steps if self._steps else s
+                    )
+                if number < 0:
+                    raise no_batches(s)
+            except (ArithmeticError, RuntimeError, ValueError):
+                if not self.network.overflowed():  # a network or loss that refuses NaN is one way of diverging
+                    raise
+        self._epoch, self._fitness, self.moved, self._placed = s + 1, nan, True, False
+
+    def _update(self, batch: Batch, epoch: float) -> None:
+        step, network = self.step, self.network
+        samples = self.task.size(batch) * self._repeats
+        moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * self.policy.schedule(moment)
+
+        def closure() -> Tensor:
+            for parameter in network.parameters:
+                parameter.grad = None  # the next backward writes there, nothing has to be zeroed
+            with network.computing.autocast():
+                loss = self.task.loss(network.module, batch)
+            checked_loss(loss)
+            loss.backward()
+            if self.policy.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(network.parameters, self.policy.clip_norm)
+            self.work.sgd_forward += samples
+            self.work.sgd_backward += samples
+            return loss.detach()
+
+        self.optimizer.step(closure)  # type: ignore[arg-type]
+
+    def measure(self) -> Float[Tensor, " n"]:
+        with self.work.clock("fitness"):
+            score = self._take_score()
+        self.work.fitness_sgd += score.samples
+        self.work.fitness_saved += score.saved
+        self._fitness = score.fitness
+        self.diverged |= score.fitness == inf
+        if self.step.keep_ends and not self._placed:
+            self.end = self.snapshot()
+        return self.fitness
+
+    def snapshot(self) -> Snapshot:
+        state = copy.deepcopy(self.optimizer.state_dict())
+        return Snapshot(self.network.row(), self.network.buffers(), state, self._fitness, self.moved)
+
+    def restore(self, snapshot: Snapshot, where: Bool[Tensor, " n"]) -> None:
+        if where[0]:
+            self.network.rules.genome.write(snapshot.row, snapshot.buffers, self.network.module)
+            self.optimizer.load_state_dict(copy.deepcopy(snapshot.optimizer))
+            self._fitness, self.moved = snapshot.fitness, snapshot.moved
+
+    def place(self, rows: Float[Tensor, "n d"]) -> None:
+        self.network.rules.genome.write(rows[0], self.network.buffers(), self.network.module)
+        self._fitness, self.moved, self._placed = nan, True, True
+
+    def coin(self, number: int) -> Float[Tensor, " n"]:
+        return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)
+
+    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Work]:
+        """Where it ended, and what happened on the way."""
+        end = None
+        if self.end is not None and not self.moved and self.end.fitness < inf:
+            kept = self._kept(self.end.optimizer)
+            end = NetworkState(self.end.row, self.end.buffers, self.end.fitness, kept)
+        outcome = Outcome(
+            fitness=self._fitness,
+            moved=self.moved,
+            refused=int(refused[0]),
+            diverged=self.diverged,
+            optimizer_state=self._kept(self.optimizer.state_dict()),
+            end=end,
+        )
+        buffers = {name: value[None] for name, value in self.network.buffers().items()}
+        return Stack(self.rows, buffers), [outcome], self.work
+
+    def _kept(self, state: dict[str, Any]) -> OptimizerState | None:
+        return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
+
+
+def repeats(task: Task, policy: Policy) -> int:
+    """How often a step takes every sample through the network; the ledger counts it."""
+    return task.repeats(policy.settings) if isinstance(task, Repeats) else 1
+
+
+def checked_loss(loss: Tensor) -> Tensor:
+    """The loss, if SGD can use it."""
+    if loss.dim() or not loss.requires_grad:
+        raise TaskError(
+            f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD needs a "
+            f"scalar that depends on the network's parameters. Check that the loss uses the network's output."
+        )
+    return loss
+
+
+def no_batches(s: int) -> TaskError:
+    """What to say of an epoch that is empty."""
+    return TaskError(
+        f"the training data gave no batches in epoch {s + 1}. A function passed as train= must return a new iterable "
+        f"each time it is called, not one that is used up."
+    )
