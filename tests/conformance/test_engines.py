@@ -128,7 +128,7 @@ class ForgetsPolicies(Around):
 class ForgetsBaggage(Around):
     def train(self, population: Any, policies: Any, step: Any) -> Any:
         trained = super().train(population, policies, step)
-        return replace(trained, population=replace(trained.population, baggage=population.optimizer_states))
+        return replace(trained, population=replace(trained.population, optimizer_states=population.optimizer_states))
 
 
 class DrawsGlobally(Around):

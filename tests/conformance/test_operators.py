@@ -418,7 +418,7 @@ def refuses_a_lot(trajectory: Any, epochs: int) -> Tensor:
         (Steers(never_looks_back), "says that it is certain"),
         (Steers(never_measures, certain=False), "whose fitness was never measured"),
         (Steers(restores_the_weights_only), "is not that of the place where it ends"),
-        (Steers(follows_the_first, certain=False), "when it trajectories alone"),
+        (Steers(follows_the_first, certain=False), "when it is trained alone"),
         (Steers(trains_longer), "trained 2 epochs where 1 were asked for"),
         (Steers(returns_a_count), "how many updates were refused for each"),
         (Steers(rolls_its_own_dice), "moved the global random generator of torch"),

@@ -66,7 +66,7 @@ def test_indexing_takes_everything_of_an_individual_along(index: object, expecte
     assert some.buffers["num_batches_tracked"].tolist() == expected
     assert [birth.id for birth in some.births] == [f"2.1.{j}" for j in expected]
     assert [policy.hyper["lr"] for policy in some.policies] == expected
-    assert len(some) == len(some.baggage) == len(expected)
+    assert len(some) == len(some.optimizer_states) == len(expected)
 
 
 def test_what_is_taken_out_is_a_copy() -> None:
@@ -84,7 +84,7 @@ def test_joining_keeps_the_order_and_joining_nobody_changes_nothing() -> None:
     assert both.buffers["num_batches_tracked"].tolist() == both.rows[:, 0].tolist() == [0, 1, 1]
     assert [birth.id for birth in both.births] == ["2.1.0", "2.1.1", "2.1.1"]
     assert [policy.hyper["lr"] for policy in both.policies] == [0.0, 1.0, 1.0]
-    assert len(both.baggage) == 3
+    assert len(both.optimizer_states) == 3
     assert a.join(b[[]]).fitness.tolist() == [0.2, 0.1]
     assert a[[]].join(b).fitness.tolist() == [0.4]
 
@@ -125,7 +125,7 @@ def test_an_initial_population_has_no_fitness_and_no_policies_yet() -> None:
     assert founders.fitness.isnan().all()
     assert [birth.id for birth in founders.births] == ["0.0.0", "0.0.1", "0.0.2"]
     assert [birth.founder for birth in founders.births] == [0, 1, 2]
-    assert founders.policies == founders.baggage == (None, None, None)
+    assert founders.policies == founders.optimizer_states == (None, None, None)
     immigrants = Population.founders(genome, torch.zeros(2, genome.size), {}, step=1)
     assert {birth.founder for birth in immigrants.births}.isdisjoint(birth.founder for birth in founders.births)
 

@@ -55,11 +55,11 @@ class InTorch:
     """The same rows with an optimizer of `torch.optim` each: what must come out."""
 
     def __init__(
-        self, stacks: Sequence[Tensor], policies: Sequence[Policy], baggage: Sequence[OptimizerState | None]
+        self, stacks: Sequence[Tensor], policies: Sequence[Policy], carried: Sequence[OptimizerState | None]
     ) -> None:
         self.policies = policies
         self.rows = [[nn.Parameter(stack[row].clone()) for stack in stacks] for row in range(len(policies))]
-        parts = zip(self.rows, policies, baggage, strict=True)
+        parts = zip(self.rows, policies, carried, strict=True)
         self.optimizers = [build_optimizer(row, policy, carried, fused=False) for row, policy, carried in parts]
 
     def step(self, gradients: Sequence[Tensor], factors: Sequence[float]) -> None:
@@ -72,7 +72,7 @@ class InTorch:
     def stacks(self) -> list[Tensor]:
         return [torch.stack([row[i].detach() for row in self.rows]) for i in range(len(self.rows[0]))]
 
-    def baggage(self, row: int) -> OptimizerState:
+    def kept_state(self, row: int) -> OptimizerState:
         return kept_state(self.policies[row], self.optimizers[row].state_dict())
 
 
@@ -128,15 +128,15 @@ def test_carried_state_goes_out_and_in_as_torch_optim_would_have_it(policies: li
     n = len(policies)
     ours, torchs, stacks = both(policies, seed)
     for row in range(n):
-        same(ours.baggage(ours.snapshot(), row), torchs.baggage(row))
+        same(ours.kept_state(ours.snapshot(), row), torchs.kept_state(row))
     for step in range(2):
         for each in (ours, torchs):
             each.step(gradients_of(n, seed, step), factors_of(n, step))
     snapshot = ours.snapshot()
     for row in range(n):
-        same(ours.baggage(snapshot, row), torchs.baggage(row))
+        same(ours.kept_state(snapshot, row), torchs.kept_state(row))
     # Once more with what was carried out of the other: nobody can tell where a state came from.
-    carried = [torchs.baggage(row) for row in range(n)]
+    carried = [torchs.kept_state(row) for row in range(n)]
     after, expected, moved = both(policies, seed + 1, carried)
     kept = [{name: tensor.clone() for name, tensor in each.tensors.items()} for each in carried]
     for step in range(2):
@@ -144,7 +144,9 @@ def test_carried_state_goes_out_and_in_as_torch_optim_would_have_it(policies: li
             each.step(gradients_of(n, seed, step), factors_of(n, step))
     torch.testing.assert_close(moved, expected.stacks(), **CLOSE)
     for before, state in zip(kept, carried, strict=True):
-        assert all(torch.equal(state.tensors[name], tensor) for name, tensor in before.items()), "baggage was changed"
+        assert all(torch.equal(state.tensors[name], tensor) for name, tensor in before.items()), (
+            "what is carried was changed"
+        )
     assert stacks
 
 
@@ -185,10 +187,10 @@ def test_a_mark_is_a_copy(policies: list[Policy], seed: int) -> None:
     n = len(policies)
     ours.step(gradients_of(n, seed, 0), [1.0] * n)
     snapshot = ours.snapshot()
-    before = [ours.baggage(snapshot, row) for row in range(n)]
+    before = [ours.kept_state(snapshot, row) for row in range(n)]
     ours.step(gradients_of(n, seed, 1), [1.0] * n)
     for row in range(n):
-        same(ours.baggage(snapshot, row), before[row])
+        same(ours.kept_state(snapshot, row), before[row])
 
 
 @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ def test_other_optimizers_step_mark_and_carry_as_in_torch(policies: list[Policy]
             each.step(gradients_of(2, 0, step), factors_of(2, step))
     snapshot, places = ours.snapshot(), [stack.clone() for stack in stacks]
     for row in range(2):
-        same(ours.baggage(snapshot, row), torchs.baggage(row))
+        same(ours.kept_state(snapshot, row), torchs.kept_state(row))
     ours.step(gradients_of(2, 0, 9), [1.0, 1.0])
     ours.restore(snapshot, torch.tensor([True, True]))
     for stack, place in zip(stacks, places, strict=True):
@@ -254,7 +256,7 @@ def test_state_of_another_kind_is_left_behind() -> None:
     decayed = Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1})
     ours, torchs, _ = both([plain], 0)
     ours.step(gradients_of(1, 0, 0), [1.0])
-    carried = ours.baggage(ours.snapshot(), 0)
+    carried = ours.kept_state(ours.snapshot(), 0)
     ours, torchs, stacks = both([ahead, decayed, plain], 1, [carried, carried, None])
     for each in (ours, torchs):
         each.step(gradients_of(3, 0, 1), [1.0] * 3)

@@ -1,4 +1,4 @@
-"""A kernel's network: loading, building offspring, BatchNorm statistics, the fitness, each against a hand computation."""
+"""A kernel's network: loading, building offspring, BatchNorm statistics, the fitness, each checked by hand."""
 
 from __future__ import annotations
 

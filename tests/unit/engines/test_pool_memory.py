@@ -117,7 +117,7 @@ def test_memory_that_is_not_to_be_had_is_refused_in_words() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-# The wire
+# Messages
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -145,7 +145,7 @@ def job(number: int) -> Train:
         numbers=(number,),
         start=nowhere,
         fitness=(0.0,),
-        baggage=(None,),
+        optimizer_states=(None,),
         policies=(esgd.Policy(optimizer="sgd", hyper={}),),
         step=nowhere,
         into=nowhere,
@@ -153,10 +153,10 @@ def job(number: int) -> Train:
 
 
 def known(seconds: float) -> JobDurations:
-    pace = JobDurations()
+    durations = JobDurations()
     for _ in range(FEW):
-        pace.note([job(0)], seconds)
-    return pace
+        durations.note([job(0)], seconds)
+    return durations
 
 
 def test_short_jobs_go_together_and_long_ones_alone() -> None:
@@ -169,10 +169,10 @@ def test_short_jobs_go_together_and_long_ones_alone() -> None:
 
 def test_a_job_is_asked_for_only_when_somebody_takes_it() -> None:
     """Because a fitness that is known by then lets an evaluation stop earlier."""
-    resources = []
-    queue = JobQueue((resources.append(number) or job(number) for number in range(3)), JobDurations())
+    asked = []
+    queue = JobQueue((asked.append(number) or job(number) for number in range(3)), JobDurations())
     queue.take()
-    assert resources == [0]
+    assert asked == [0]
 
 
 def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
@@ -201,11 +201,11 @@ def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
 def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
     lost_on: str, is_hopeless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esgd.engines.cluster import losses
+    from esgd.engines.cluster import failures
 
-    monkeypatch.setattr(losses, "living", lambda: {"a", "b"})
-    monkeypatch.setattr(losses, "SETTLED", 0.0)
-    assert losses.is_to_blame(list(lost_on)) is is_hopeless
+    monkeypatch.setattr(failures, "living", lambda: {"a", "b"})
+    monkeypatch.setattr(failures, "SETTLED", 0.0)
+    assert failures.is_to_blame(list(lost_on)) is is_hopeless
 
 
 # Bits
@@ -272,11 +272,11 @@ def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytes
 
 @on_cluster
 def test_many_small_individuals_go_in_few_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    from esgd.engines.cluster import troupe
+    from esgd.engines.cluster import executor
 
     sent = list[int]()
-    real = troupe.letter
-    monkeypatch.setattr(troupe, "letter", lambda jobs: (sent.append(len(jobs)), real(jobs))[1])
+    real = executor.serialized_jobs
+    monkeypatch.setattr(executor, "serialized_jobs", lambda jobs: (sent.append(len(jobs)), real(jobs))[1])
     recipe = esgd.Recipe(population=60, offspring=60, generations=2, sgd_epochs=1)
     assert difference(run(Ray(workers=1), recipe, classify()), run(Loop(threads=1), recipe, classify())) == ""
     assert max(sent) > 1
@@ -474,9 +474,9 @@ def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch: pytest.Monke
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this process were part of no cluster, whatever other tests have connected."""
-    from esgd.engines.cluster import joining
+    from esgd.engines.cluster import connection
 
-    monkeypatch.setattr(joining, "_connection", joining.ClusterConnection())
+    monkeypatch.setattr(connection, "_connection", connection.ClusterConnection())
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Ray
-from esgd.engines.cluster import troupe
+from esgd.engines.cluster import executor
 from esgd.engines.cluster.connection import connected
 from esgd.engines.cluster.resources import WorkerResources
 from esgd.errors import EngineError
@@ -306,7 +306,7 @@ def test_all_workers_may_be_gone_for_a_while(nodes: Nodes) -> None:
 
 def test_workers_follow_the_cluster(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """One node, then two, then another one alone: nobody says how many workers there are."""
-    monkeypatch.setattr(troupe, "CENSUS", 0.1)
+    monkeypatch.setattr(executor, "CENSUS", 0.1)
     nodes.just(1)
     recipe = esgd.Recipe(population=5, offspring=9, generations=4, sgd_epochs=1, elites=2)
     found, expected = [], [1, 2, 1, 1]

@@ -83,7 +83,7 @@ def test_optimizer_state_travels_as_the_baggage_rule_says(baggage: Any, kept: li
         trained = shop.train(start, [GOOD] * 3, STEP).population
         births = [Birth("1.1.0", (0, 1))]
         united = shop.unite(trained, births, Scores.unknown(1), [0, 3])
-    assert [each is not None for each in united.baggage] == kept
+    assert [each is not None for each in united.optimizer_states] == kept
 
 
 def test_an_aborted_offspring_that_survives_is_evaluated_to_the_end() -> None:

@@ -100,8 +100,9 @@ class ChunkNetworks:
             for group in in_groups(rows, self.width):
                 full = self.chunk.picked(group, self.width)
                 samples = self._calibrate(full, rules.buffers.samples)
-                for name, stack in self.chunk.buffers.items():
-                    stack[list(group)] = full.buffers[name][: len(group)]
+                if full is not self.chunk:
+                    for name, stack in self.chunk.buffers.items():
+                        stack[list(group)] = full.buffers[name][: len(group)]
         return samples
 
     def _calibrate(self, full: Chunk, wanted: int) -> int:
