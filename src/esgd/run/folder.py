@@ -30,7 +30,7 @@ from esgd.errors import RunError
 from esgd.generation import State
 from esgd.genome import Genome
 from esgd.run import checkpoint
-from esgd.run.files import explained, open_to_read, read_words, remove, replace_file
+from esgd.run.files import explained, open_to_read, read_words, remove, replace_words
 from esgd.run.history import append_line, read_history, rewrite
 from esgd.run.manifest import differences, read_manifest
 from esgd.run.model import holds_model, write_model
@@ -83,7 +83,7 @@ class RunFolder:
                 ) from error
         try:
             with explained(self.path, "Opening the run folder", "Nothing was written."):
-                for left in [*self.path.glob(".*.new"), *self.path.glob("checkpoint/.*.new")]:
+                for left in [*self.path.glob(".*.new"), *checkpoint.leftovers(self.checkpoints)]:
                     remove(left)
                 place = _place(self.path)
             yield replace(self, place=place)
@@ -115,8 +115,7 @@ class RunFolder:
             )
         with explained(self.path, "Writing the manifest", "No run was begun."):
             self._write_recipe(manifest)
-            words = json.dumps(manifest, indent=2, ensure_ascii=False)
-            replace_file(self.manifest_file, lambda aside: aside.write_text(words, encoding="utf-8"))
+            replace_words(self.manifest_file, json.dumps(manifest, indent=2, ensure_ascii=False))
         return dict(manifest)
 
     def manifest(self) -> dict[str, Any] | None:
@@ -176,8 +175,7 @@ class RunFolder:
         return mended
 
     def _write_recipe(self, manifest: Mapping[str, Any]) -> None:
-        recipe = tomli_w.dumps(without_none(manifest["recipe"]))
-        replace_file(self.path / RECIPE, lambda aside: aside.write_text(recipe, encoding="utf-8"))
+        replace_words(self.path / RECIPE, tomli_w.dumps(without_none(manifest["recipe"])))
 
     def _check_there(self, kept: str) -> None:
         """Refuse to make half a folder where the run's own was moved away or deleted."""

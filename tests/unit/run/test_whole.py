@@ -189,10 +189,21 @@ def test_a_folder_that_is_lost_under_a_run_stops_it(tmp_path: Path, how: str) ->
         )
 
 
+WHOLE = '{"origin": "digits", "recipe": {"generations": 3}, "seed": 0, "engine": {}, "data": {}, "network": {}}'
+
+
 @pytest.mark.parametrize(
     "text",
-    ["{}", "[]", "", "null", "[" * 100_000, '{"recipe": {}}', '{"origin": 3, "recipe": [], "seed": 0}', "\xff"],
-    ids=["{}", "list", "empty", "null", "deep", "keys missing", "wrong types", "no utf-8"],
+    [
+        *("{}", "[]", "", "null", "[" * 100_000, '{"recipe": {}}', '{"origin": 3, "recipe": [], "seed": 0}', "\xff"),
+        WHOLE.replace('"data": {}', '"data": {"a": ' + "[" * 900 + "]" * 900 + "}"),
+        WHOLE.replace('"data": {}', '"data": {"a": "\\ud800"}'),
+        WHOLE.replace('"seed": 0', '"seed": ' + "1" * 5000),
+    ],
+    ids=[
+        *("{}", "list", "empty", "null", "deep", "keys missing", "wrong types", "no utf-8"),
+        *("rather deep", "half a character", "long number"),
+    ],
 )
 def test_a_manifest_that_is_none_is_refused_by_name(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_bytes(text.encode("latin-1"))
