@@ -103,11 +103,16 @@ class Kill:
             on_changes(run, PowerCut(run, change, self.seed) if self.power_cut else dying(change))
 
 
-def change_at(place: float, scenario: str, root: Path) -> int:
-    """The number of the change at a place, from 0 to 1, among those that a scenario makes."""
+def changes_of(scenario: str, root: Path) -> list[str]:
+    """The changes that a scenario makes in the run's folder, in their order."""
     name = "run" if scenario in ("pool", "ray") else scenario  # engines change nothing in a folder
     made = SCENARIOS[name]
-    return int(place * len(reference.changes(root, name, made.words, partial(made.begin, root))))
+    return reference.changes(root, name, made.words, partial(made.begin, root))
+
+
+def change_at(place: float, scenario: str, root: Path) -> int:
+    """The number of the change at a place, from 0 to 1, among them."""
+    return int(place * len(changes_of(scenario, root)))
 
 
 def need_ray() -> None:

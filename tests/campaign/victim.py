@@ -54,6 +54,11 @@ class Process:
         return Ended(os.waitstatus_to_exitcode(status), self.output.read_text(errors="replace"), self.words)
 
     @property
+    def stopped(self) -> bool:
+        """Whether it was stopped, and may go on."""
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended; it can be waited for still."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
