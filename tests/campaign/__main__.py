@@ -10,14 +10,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.campaign import damage, disk, kills, reference, signals
+from tests.campaign import damage, disk, injection, kills, page, reference, signals
 from tests.campaign.case import Attack, Case
 from tests.campaign.runner import Outcome, run
 from tests.campaign.state import State
 from tests.campaign.tally import append, tally
 
 HOME = Path(__file__).parents[2]
-ATTACKS: Mapping[str, Attack] = {"kills": kills, "signals": signals, "disk": disk, "damage": damage}
+ATTACKS: Mapping[str, Attack] = {
+    "kills": kills,
+    "signals": signals,
+    "disk": disk,
+    "damage": damage,
+    "page": page,
+    "injection": injection,
+}
 SIZES = ("full", "quick", "suite")
 
 
