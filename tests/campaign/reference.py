@@ -13,9 +13,9 @@ from typing import Any
 
 from filelock import FileLock
 
+from tests.campaign.attacked import NAME, PACKAGE
 from tests.campaign.case import python_path
 from tests.campaign.changes import Change, die, note, on_changes
-from tests.campaign.subject import NAME, PACKAGE
 from tests.campaign.victim import esgd
 
 ENGINE = "loop:threads=1"
