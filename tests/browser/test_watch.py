@@ -66,6 +66,16 @@ def test_a_damaged_line_is_named(page: Page, url: str, tmp_path: Path) -> None:
     expect(page.get_by_role("region", name="The runs")).to_contain_text("2 of 5")
 
 
+@pytest.mark.parametrize("newest", ["", "no JSON\n"], ids=["in its first generation", "damaged"])
+def test_a_run_without_a_generation_hides_no_other(page: Page, url: str, tmp_path: Path, newest: str) -> None:
+    write_run(tmp_path / "mine", generations=2)
+    add(write_run(tmp_path / "newest", generations=0), newest)
+    page.goto(url)
+    expect(page.get_by_role("list", name="Runs").get_by_role("listitem")).to_have_count(2)
+    expect(page.locator("#view-fitness canvas")).to_be_visible()
+    expect(page.locator("#view-tree h3")).to_have_text("How the fittest came to be: mine")
+
+
 def test_an_empty_folder_waits_for_a_run(page: Page, url: str, tmp_path: Path) -> None:
     page.goto(url)
     expect(page.get_by_role("status")).to_contain_text("No run here yet")

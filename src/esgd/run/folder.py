@@ -155,7 +155,7 @@ class RunFolder:
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
         """Make the folder of a finished run whole, and write down its checksums; returns what had to be mended.
 
-        A crash in the last generation may have left the model of the generation before, or none.
+        A crash in the last generation may have left the model of the generation before, or none, and a checkpoint more.
         """
         fittest, mended = state.archive.best.module(), list[str]()
         kept = f"All {state.k} generations are saved."
@@ -165,6 +165,7 @@ class RunFolder:
                 if not checkpoint.is_whole(path):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
             if not holds_model(self.model_file, fittest):
                 write_model(self.model_file, fittest)
                 mended.append(f"{self.model_file} was not the fittest network; it was written again.")

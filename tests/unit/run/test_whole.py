@@ -141,6 +141,14 @@ def test_resume_leaves_nothing_behind_that_a_kill_left(folder: Path) -> None:
     assert not list(folder.rglob(".*.new"))
 
 
+def test_resume_removes_the_checkpoint_that_a_kill_kept_from_being_removed(folder: Path) -> None:
+    shutil.copytree(folder / "checkpoint" / "000002", folder / "checkpoint" / "000001")
+    (folder / "SHA256SUMS").unlink()
+    fit(folder)
+    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003"]
+    assert verify(folder).faults == ()
+
+
 def test_an_elite_that_got_worse_is_found(folder: Path) -> None:
     path = folder / "history.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
