@@ -12,6 +12,8 @@ EXPERIMENTS ?= bn50 swb300 cifar10 ptb
 # Recipes were chosen on seeds 0 to 4; what is reported is 5 to 9.
 FRESH ?= 5
 SEEDS ?= 5
+# Which cases a campaign has.
+SEED ?= 0
 HOURS := about two hours, by what one core took,
 
 BIN := .venv/bin
@@ -23,7 +25,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 # The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: help venv demo test check quick format docs dist bench experiments clean
+.PHONY: help venv demo test check quick format docs dist bench campaign experiments clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +71,9 @@ dist: $(VENV)  ## build wheel and sdist into dist/, and run the ten lines with e
 
 bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour
 	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
+
+campaign: $(VENV)  ## attack the library for an hour, tally into docs/reliability.md; QUICK=1: five minutes at most
+	$(BIN)/python -m tests.campaign $(if $(QUICK),--quick) --seed $(SEED)
 
 experiments: $(VENV)  ## the paper's four experiments in miniature, fresh seeds, into docs/experiments/; hours
 	@echo "Four experiments, $(SEEDS) seeds each: $(HOURS) on two cores. What was interrupted goes on when it is asked for again."

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from esgd.errors import MissingExtraError, RecipeError, RunError, did_you_mean
-from esgd.run.files import explained, replace_file
-from esgd.tables import Row, generations, individuals
+from esgd.run.files import blaming, explained, read_table, replace_file, replace_words
+from esgd.run.history import whole_lines
+from esgd.tables import Row, csv_cell, generations, individuals
 
+HISTORY = "history.jsonl"
 MARK = "export.json"
+_NAMES = re.compile(r"generation(s|-\d{4,})\.(csv|parquet)")
 
 
 def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[Path]:  # noqa: A002  # as people say
@@ -24,22 +28,17 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
     has anything else in it is left alone; an earlier export of the same run is brought up to date.
     """
     write = _writer(format)
-    history, out = _history(run), out or run.resolve().with_name(f"{run.resolve().name}-export")
-    try:
+    history = _history(run)
+    with blaming(run / HISTORY, "laid out as tables"):
         everybody, overview = individuals(history), generations(history)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise RunError(
-            f"{str(run / 'history.jsonl')!r} cannot be laid out as tables: {type(error).__name__} {error}. Its lines "
-            f"are not what a run writes. Restore the file from a copy."
-        ) from error
-    tables = {f"generations.{format}": overview} | {
-        f"generation-{line['k']:04d}.{format}": [row for row in everybody if row["k"] == line["k"]] for line in history
-    }
+        tables = {f"generations.{format}": overview} | {f"generation-{row['k']:04d}.{format}": [] for row in overview}
+        for row in everybody:
+            tables[f"generation-{row['k']:04d}.{format}"].append(row)
+    out = out or _beside(run)
     earlier = _claim(out, run)
-    with explained(out, "Exporting", "The run itself is untouched."):
+    with explained(out, "Exporting", "The run itself is untouched."), blaming(run / HISTORY, "laid out as tables"):
         out.mkdir(parents=True, exist_ok=True)
-        mark = json.dumps({"run": str(run.resolve()), "files": list(tables)}, indent=2)
-        replace_file(out / MARK, lambda aside: aside.write_text(mark, encoding="utf-8"))
+        replace_words(out / MARK, json.dumps({"run": str(run.resolve()), "files": list(tables)}, indent=2))
         for name, rows in tables.items():
             replace_file(out / name, partial(write, rows=rows, like=overview if rows is overview else everybody))
         for name in earlier - tables.keys():
@@ -49,58 +48,61 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
 
 def _history(run: Path) -> list[dict[str, Any]]:
     """The lines of the generations that are finished; a last one that is half-written is not there yet."""
-    path = run / "history.jsonl"
-    if not path.is_file():
+    path, lines = run / HISTORY, list[dict[str, Any]]()
+    try:
+        for number, line in whole_lines(path):
+            if not isinstance(line, dict) or type(line.get("k")) is not int or line["k"] != number:
+                raise RunError(
+                    f"line {number} of {str(path)!r} is damaged: it is not the record of generation {number}. Every "
+                    f"line is one generation. Restore the file from a copy, or resume the run, which mends it."
+                )
+            lines.append(line)
+    except FileNotFoundError:
         raise RunError(
-            f"{str(run)!r} is not the folder of a run: it has no history.jsonl. Give the folder that `esgd run` or "
+            f"{str(run)!r} is not the folder of a run: it has no {HISTORY}. Give the folder that `esgd run` or "
             f"fit(run=…) wrote."
-        )
-    texts = [text for text in path.read_text(encoding="utf-8", errors="replace").split("\n") if text.strip()]
-    lines = list[dict[str, Any]]()
-    for number, text in enumerate(texts, start=1):
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            if number == len(texts):
-                break
-            raise _damaged(path, number, f"it is not JSON ({error})") from error
-        if not isinstance(line, Mapping) or line.get("k") != number:
-            raise _damaged(path, number, f"it is not the record of generation {number}")
-        lines.append(dict(line))
+        ) from None
     if not lines:
         raise RunError(f"{str(path)!r} has no finished generation yet. Try again when the first one has ended.")
     return lines
 
 
-def _damaged(path: Path, number: int, fault: str) -> RunError:
-    return RunError(
-        f"line {number} of {str(path)!r} is damaged: {fault}. Every line is one generation. Restore the file from a "
-        f"copy, or resume the run, which mends it."
-    )
+def _beside(run: Path) -> Path:
+    """RUN-export; a link of that name would lead to a folder that the caller has not named."""
+    out = run.resolve().with_name(f"{run.resolve().name}-export")
+    if out.is_symlink():
+        raise RunError(f"{str(out)!r} is a link. An export stays beside its run. Name another folder with --out.")
+    return out
 
 
 def _claim(out: Path, run: Path) -> set[str]:
     """The files that an earlier export of this run left in the folder; whatever else is there is not ours to touch."""
     if out.exists() and not out.is_dir():
         raise RunError(f"{str(out)!r} is a file. An export is a folder of files. Choose another --out.")
-    there = {path.name for path in out.iterdir()} if out.is_dir() else set[str]()
+    there = {path.name: path for path in out.iterdir()} if out.is_dir() else {}
     ours = _marked(out, run)
-    strangers = sorted(there - ours)
+    halves = {f".{name}.new" for name in (MARK, *ours)}  # of an export that was killed
+    strangers = sorted(
+        name for name, path in there.items() if name not in ours | halves or (path.is_dir() and not path.is_symlink())
+    )
     if strangers:
         raise RunError(
             f"{str(out)!r} is not empty and is no export of this run (it holds {', '.join(strangers[:3])}…). Nothing "
             f"was written. Choose a new folder with --out."
         )
-    return ours - {MARK}
+    return (ours | halves) - {MARK}
 
 
 def _marked(out: Path, run: Path) -> set[str]:
-    """The names of an earlier export of this run."""
+    """The names of an earlier export of this run; a list with a name that no export has is not ours."""
     try:
-        mark = json.loads((out / MARK).read_text(encoding="utf-8"))
-        return {MARK, *map(str, mark["files"])} if mark["run"] == str(run.resolve()) else set()
-    except (OSError, ValueError, KeyError, TypeError):
+        mark = read_table(out / MARK)
+    except OSError:
         return set()
+    names, of_this_run = mark.get("files"), mark.get("run") == str(run.resolve())
+    if not of_this_run or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return set()
+    return {MARK, *names} if all(map(_NAMES.fullmatch, names)) else set()
 
 
 class Write(Protocol):
@@ -120,9 +122,9 @@ def _writer(format_: str) -> Write:
 
 def _csv(path: Path, *, rows: Sequence[Row], like: Sequence[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(like[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(file)
+        writer.writerow(map(csv_cell, like[0]))
+        writer.writerows(map(csv_cell, row.values()) for row in rows)
 
 
 def _parquet(path: Path, *, rows: Sequence[Row], like: Sequence[Row]) -> None:
@@ -132,7 +134,7 @@ def _parquet(path: Path, *, rows: Sequence[Row], like: Sequence[Row]) -> None:
         values = [row[name] for row in rows]
         try:
             columns[name] = package.array(values, package.array([row[name] for row in like]).type)
-        except package.ArrowInvalid:  # a setting that is a number for one and a word for another
+        except (package.ArrowException, OverflowError):  # a setting that is a number for one, a word for another
             columns[name] = package.array([None if value is None else str(value) for value in values], package.string())
     package.parquet.write_table(package.table(columns), path)
 

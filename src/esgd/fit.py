@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -173,8 +174,11 @@ def fit(
 
 
 def _id(manifest: Mapping[str, Any]) -> str:
-    """What trackers know the run by; a run that began without one is told from others by its whole manifest."""
-    return str(manifest.get("id") or sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:32])
+    """What trackers know the run by. They put it into the names of files and into queries, so what is no id of ours is
+    not passed on: such a run is told from others by its whole manifest."""
+    known = str(manifest.get("id"))
+    own = re.fullmatch(r"[0-9a-f]{32}", known)
+    return known if own else sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _name(path: Path | None, seed: int) -> str:

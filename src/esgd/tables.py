@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,8 @@ Line = Mapping[str, Any]
 Row = dict[str, Any]
 
 _LISTS = ("fitness", "policies", "births", "notes")
+_FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # the last four are the wide forms of the first
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?", re.ASCII)
 _NULLABLE = {"rank": "Int64", "born": "Int64", "founder": "Int64", "accepted": "boolean"}
 
 
@@ -47,6 +50,16 @@ def individuals(history: Sequence[Line]) -> list[Row]:
     """
     births: dict[str, Mapping[str, Any]] = {}
     return _even(row for line in history for row in _everybody(line, births))
+
+
+def csv_cell(value: Any) -> Any:
+    """A value as it goes into CSV: a text that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> csv_cell("=1+1"), csv_cell("-0.5"), csv_cell(-0.5)
+    ("'=1+1", '-0.5', -0.5)
+    """
+    formula = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
 
 
 TABLES: Mapping[str, Callable[[Sequence[Line]], list[Row]]] = {"generations": generations, "individuals": individuals}

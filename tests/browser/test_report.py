@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from esgd.report import write_run, write_runs
+from tests.unit.watch.histories import line
 from tests.unit.watch.histories import write_run as written
 
 pytestmark = pytest.mark.browser
@@ -58,3 +61,27 @@ def test_runs_stand_side_by_side(page: Page, tmp_path: Path) -> None:
     expect(rows).to_have_count(2)
     page.get_by_role("checkbox").last.uncheck()
     expect(rows).to_have_count(1)
+
+
+def test_a_table_that_is_saved_as_csv_has_no_formula(page: Page, tmp_path: Path) -> None:
+    formula = '=HYPERLINK("http://evil.example","prize")'
+    folder = written(tmp_path / "mine", generations=1)
+    leader = {"optimizer": formula, "lr": 0.5}
+    (folder / "history.jsonl").write_text(json.dumps({**line(1), "leader": leader}) + "\n")
+    page.goto(write_run(folder).as_uri())
+    section = page.get_by_role("region", name="Who led").last
+    expect(section).to_contain_text(formula)
+    with page.expect_download() as saved:
+        section.get_by_role("link", name="CSV").click()
+    with Path(saved.value.path()).open(encoding="utf-8", newline="") as file:
+        _, row = csv.reader(file)
+    assert row == ["1", f"'{formula}, lr=0.5", "1.000"]
+
+
+def test_a_run_of_very_many_generations_can_be_drawn(page: Page, tmp_path: Path) -> None:
+    page.goto(write_run(written(tmp_path / "mine", generations=1)).as_uri())
+    drawn = page.evaluate("""() => {
+      const lines = Array.from({ length: 300_000 }, (_, i) => ({ k: i + 1, share: 50 }));
+      return esgdCharts.share({ palette: 'light' }, [{ lines, place: 0, label: 'long' }]).xAxis.max;
+    }""")
+    assert drawn == 300_000

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from esgd.watch import Address, Runs, open_server
+from tests.unit.odd_files import a_file_without_end, a_link_to_a_device, a_pipe, put
 from tests.unit.watch.histories import line, write_run
 
 pytestmark = pytest.mark.browser
@@ -65,6 +66,16 @@ def test_a_damaged_line_is_named(page: Page, url: str, tmp_path: Path) -> None:
     expect(page.get_by_role("region", name="The runs")).to_contain_text("2 of 5")
 
 
+@pytest.mark.parametrize("newest", ["", "no JSON\n"], ids=["in its first generation", "damaged"])
+def test_a_run_without_a_generation_hides_no_other(page: Page, url: str, tmp_path: Path, newest: str) -> None:
+    write_run(tmp_path / "mine", generations=2)
+    add(write_run(tmp_path / "newest", generations=0), newest)
+    page.goto(url)
+    expect(page.get_by_role("list", name="Runs").get_by_role("listitem")).to_have_count(2)
+    expect(page.locator("#view-fitness canvas")).to_be_visible()
+    expect(page.locator("#view-tree h3")).to_have_text("How the fittest came to be: mine")
+
+
 def test_an_empty_folder_waits_for_a_run(page: Page, url: str, tmp_path: Path) -> None:
     page.goto(url)
     expect(page.get_by_role("status")).to_contain_text("No run here yet")
@@ -99,6 +110,7 @@ def test_fifty_runs_are_listed_filtered_and_compared_by_keyboard(page: Page, url
 def test_generations_are_walked_through_with_the_arrow_keys(page: Page, url: str, tmp_path: Path) -> None:
     write_run(tmp_path / "mine", generations=3)
     page.goto(url)
+    expect(page.locator("#view-points output")).to_have_text("generation 3 of 3")
     page.get_by_role("slider", name="Generation").focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator("#view-points output")).to_have_text("generation 2 of 3")
@@ -163,3 +175,39 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, url: str, tmp_path: Pat
     expect(phone.locator("#view-time canvas")).to_be_visible()
     assert phone.evaluate("document.documentElement.scrollWidth") <= 360
     context.close()
+
+
+def test_bad_runs_are_bad_rows_and_the_others_go_on(page: Page, url: str, tmp_path: Path) -> None:
+    good = write_run(tmp_path / "good", generations=2)
+    put(write_run(tmp_path / "device", generations=1) / "history.jsonl", a_link_to_a_device)
+    put(write_run(tmp_path / "pipe", generations=1) / "history.jsonl", a_pipe)
+    put(write_run(tmp_path / "sparse", generations=1) / "history.jsonl", a_file_without_end)
+    (write_run(tmp_path / "deep", generations=1) / "history.jsonl").write_text("[" * 100_000 + "\n")
+    page.goto(url)
+    rows = page.get_by_role("list", name="Runs").get_by_role("listitem")
+    expect(rows).to_have_count(5)
+    for name, state in {
+        "device": "cannot be read",
+        "pipe": "cannot be read",
+        "sparse": "damaged",
+        "deep": "damaged",
+    }.items():
+        expect(rows.filter(has_text=name)).to_contain_text(f"0 of 5 · {state}")
+    expect(page.get_by_role("status")).to_contain_text("pipe/history.jsonl is a link, a folder or a device")
+    table = page.get_by_role("region", name="The runs")
+    expect(table).to_contain_text("2 of 5")
+    add(good, json.dumps(line(3)) + "\n")
+    expect(table).to_contain_text("3 of 5")
+
+
+def test_a_phase_may_have_any_name(page: Page, url: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "mine", generations=1)
+    add(folder, json.dumps({**line(2), "seconds": dict.fromkeys(("constructor", "__proto__", "toString"), 1.0)}) + "\n")
+    page.goto(url)
+    expect(page.get_by_role("region", name="The runs")).to_contain_text("2 of 5")
+    expect(page.locator("#view-time canvas")).to_be_visible()
+    names = page.evaluate("""() => {
+      const chart = echarts.getInstanceByDom(document.querySelector('#view-time .chart'));
+      return chart.getOption().series.map((each) => each.name);
+    }""")
+    assert {"constructor", "toString"} <= set(names)

@@ -7,6 +7,7 @@ or continued; 130 interrupted, and the message says how to go on; 1 a defect of 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 
@@ -26,6 +27,7 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has had enough
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # who is impatient ends what remains at once, without a traceback
         sys.exit(130)
     except Exception as error:
         if debug:

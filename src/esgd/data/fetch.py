@@ -15,9 +15,9 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from esgd.data.files import alteration, free_space, full_disk, size, writing
+from esgd.data.files import alteration, digest, free_space, full_disk, size, writing
 from esgd.errors import DataError
-from esgd.run.files import digest, sync
+from esgd.run.files import open_to_append, sync
 
 PIECE = 1 << 18
 TRIES = 3
@@ -50,6 +50,8 @@ def fetch(remote: Remote, into: Path, *, progress: bool = True) -> Path:
         into.mkdir(parents=True, exist_ok=True)
     with _alone(target):
         if target.exists():
+            if not target.is_file():
+                raise DataError(f"{target} is no file, and {remote.url} is one. Remove or rename it.")
             fault = alteration(target, remote.sha256) if remote.sha256 else ""
             if fault:
                 raise DataError(f"{target} is another file than {remote.url}: {fault}. Remove or rename it.")
@@ -126,7 +128,7 @@ def _store(remote: Remote, answer: HTTPResponse, part: Path, *, progress: bool) 
         )
     if total is not None and free_space(part.parent) < total - have:
         raise full_disk(part, total - have)
-    with _bar(remote, have, total, shown=progress) as advance, _opened(part, "ab" if have else "wb", total) as write:
+    with _bar(remote, have, total, shown=progress) as advance, _opened(part, have, total) as write:
         for piece in _pieces(answer):
             if not have and piece.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
                 raise DataError(_web_page(remote))
@@ -138,14 +140,17 @@ def _store(remote: Remote, answer: HTTPResponse, part: Path, *, progress: bool) 
 
 
 @contextmanager
-def _opened(part: Path, mode: str, total: int | None) -> Iterator[Callable[[bytes], object]]:
-    """The file to write to. Only what the disk says is caught here: the network speaks in OSErrors too."""
+def _opened(part: Path, have: int, total: int | None) -> Iterator[Callable[[bytes], object]]:
+    """The file to write to, behind the bytes that it has. Only what the disk says is caught here: the network speaks
+    in OSErrors too."""
 
     def needed() -> int | None:
         return None if total is None else total - _length(part)
 
     with writing(part, needed=needed()):
-        file = part.open(mode)
+        if not have:
+            part.unlink(missing_ok=True)
+        file = open_to_append(part)
 
     def write(piece: bytes) -> None:
         with writing(part, needed=needed()):
@@ -228,4 +233,5 @@ def _reason(error: Exception) -> str:
 
 
 def _length(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """The bytes that have arrived; what a link leads to has not."""
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else 0

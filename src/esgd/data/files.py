@@ -6,10 +6,10 @@ import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import file_digest
 from pathlib import Path
 
 from esgd.errors import DataError
-from esgd.run.files import digest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -90,8 +90,13 @@ def beginning(path: Path) -> bytes:
         return file.read(12)
 
 
+def digest(path: Path) -> str:
+    """The SHA-256 of a file; it may be a link, for the folder is the user's own choice."""
+    with reading(path), path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def alteration(path: Path, sha256: str) -> str:
     """How a file differs from the publisher's; nothing where it does not."""
-    with reading(path):
-        got = digest(path)
+    got = digest(path)
     return "" if got == sha256 else f"the SHA-256 of {path.name} is {got}, and {sha256} was expected"

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from socket import gethostname
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 
 from esgd.errors import MissingExtraError, TrackerError
 from esgd.integrations.curves import curves, settings
+from esgd.run.files import open_to_append, replace_file
 from esgd.tracking import Record, Tracked
 
 STEP = "generation"  # in every generation, also where nobody's fitness is finite
@@ -73,16 +75,16 @@ class TensorBoardLog:
     def close(self, model: Path | None) -> None:
         """The network goes beside the events."""
         if model is not None:
-            shutil.copyfile(model, self._place / model.name)
+            replace_file(self._place / model.name, partial(shutil.copyfile, model))
 
     def _append(self, event: Any) -> None:
-        with self._file.open("ab") as file:
+        with open_to_append(self._file) as file:
             size = file.tell()
             try:
                 _package().RecordWriter(file).write(event.SerializeToString())
                 file.flush()
             except OSError:
-                os.truncate(self._file, size)
+                os.ftruncate(file.fileno(), size)
                 raise
 
 

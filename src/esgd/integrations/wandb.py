@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError, TrackerError
 from esgd.integrations.curves import curves
+from esgd.run.files import read_words, replace_words
 from esgd.tracking import Record, Tracked
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class WeightsAndBiasesLog:
         """All curves of a generation as one step."""
         self._run.log({**curves(record), "generation": record["k"]}, step=record["k"], commit=True)
         if self._here is not None:
-            (self._here / REACHED).write_text(str(record["k"]))
+            replace_words(self._here / REACHED, str(record["k"]))
 
     def close(self, model: Path | None) -> None:
         """Hand the network on as an artifact, and say how the run ended."""
@@ -89,4 +90,5 @@ def _package() -> Any:
 
 def _reached(here: Path, id_: str) -> int:
     """How far the offline folders of this run go."""
-    return max((int(path.read_text()) for path in here.parent.glob(f"offline-run-*-{id_}/{REACHED}")), default=0)
+    found = [read_words(path) for path in here.parent.glob(f"offline-run-*-{id_}/{REACHED}")]
+    return max((int(words) for words in found), default=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 History = Sequence[Mapping[str, Any]]
@@ -16,6 +15,8 @@ Comparison = Mapping[str, Any]
 Entry = Mapping[str, Any]
 """What one arm reached with one seed."""
 
+LARGEST = 10**300
+"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
 TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
 BASELINE = "baseline"
@@ -125,8 +126,8 @@ def reached(entry: Entry, metric: str | None = None) -> float | None:
 
 
 def finite(value: float | None) -> float | None:
-    """None for what is null, NaN or inf."""
-    return value if value is not None and isfinite(value) else None
+    """None for what is null, NaN or inf, or so large that no picture could show it."""
+    return value if value is not None and abs(value) < LARGEST else None
 
 
 def _rank(entry: Entry, metric: str | None) -> float:

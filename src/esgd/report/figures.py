@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from esgd.errors import MissingExtraError
 from esgd.report.arms import ESGD, LABELS, OURS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
 from esgd.report.series import Curve, best, curve, elite_mean, last_of_top, offspring_share, refused_share
+from esgd.run.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -117,7 +119,7 @@ def as_svg(figure: Figure, name: str) -> str:
 def write_png(figure: Figure, path: Path) -> None:
     """The figure for print: a PNG of 300 dots per inch, without the date."""
     with styled():
-        figure.savefig(path, format="png", dpi=PRINT_DPI, metadata={"Software": None})
+        replace_file(path, partial(figure.savefig, format="png", dpi=PRINT_DPI, metadata={"Software": None}))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 from io import StringIO
 
 from esgd.report.tables import Table
+from esgd.tables import csv_cell
 
 _SUBSCRIPT = re.compile(r"([θKσ])_(\w+(?::\w+)?)")
 _MATHEMATICS = {
@@ -61,9 +62,9 @@ def as_latex(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """The columns and rows; title and caption are for people."""
+    """The columns and rows; title and caption are for people. No cell is a formula."""
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table.columns, *table.rows])
+    csv.writer(text, lineterminator="\n").writerows(map(csv_cell, row) for row in (table.columns, *table.rows))
     return text.getvalue()
 
 

@@ -79,14 +79,12 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History) -> str:
         "or to the worst. Below, how many of the elites were just born, and how many SGD updates were backed off."
     )
     picture = Picture(as_svg(figure_run(history), "run"), findings.describe_run(history), caption, "run")
-    recipe = manifest.get("recipe")
     sections = [
         Section(heading="Over the generations", pictures=[picture]),
         *conditions({manifest.get("seed"): history}, place=""),
         Section(heading="Who led", tables=[leaders(history)]),
         Section(heading="What it cost", tables=[run_ledger(history), run_seconds(history)]),
-        Section(heading="Recipe", tables=[recipe_table(recipe)] if recipe else []),
-        Section(heading="Made with", tables=_made_with(manifest)),
+        *described(manifest),
     ]
     return render_page(
         kicker="A run of ESGD",
@@ -143,6 +141,15 @@ def conditions(runs: Mapping[Any, History], *, place: str) -> list[Section]:
     return [
         Section(heading="The guarantee", words=[findings.guarantee(runs.values())] if runs else []),
         Section(heading="Health notes", words=["Nothing to note."] if runs and not noted else [], remarks=noted),
+    ]
+
+
+def described(manifest: Mapping[str, Any]) -> list[Section]:
+    """What a run is made of, as far as its manifest says."""
+    recipe = manifest.get("recipe")
+    return [
+        Section(heading="Recipe", tables=[recipe_table(recipe)] if recipe else []),
+        Section(heading="Made with", tables=_made_with(manifest)),
     ]
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from textwrap import shorten
 from typing import Any
 
+from esgd.report.arms import LARGEST
 
-def line_fault(line: Any) -> str:
-    """Why a parsed line is no record of a generation; nothing where it is one.
 
-    >>> line_fault([1]), line_fault({"k": "one"})
+def line_fault(line: Any, k: int) -> str:
+    """Why a parsed line is no record of generation k; nothing where it is one.
+
+    >>> line_fault([1], 1), line_fault({"k": "one"}, 1)
     ('it is a list, not an object', "'k' is 'one'")
     """
     if not isinstance(line, dict):
@@ -26,15 +28,11 @@ def line_fault(line: Any) -> str:
             return f"{name!r} is {shorten(repr(line[name]), 200)}"
     if "births" in line and len(line["births"]) != len(line["fitness"]):
         return f"it has {len(line['fitness'])} fitnesses and {len(line['births'])} births"
-    return ""
-
-
-_LARGEST = 10**300
-"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
+    return "" if line["k"] == k else f"it is about generation {line['k']}"
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _number(value: Any) -> bool:

@@ -60,7 +60,7 @@ def elite_mean(line: Line) -> float | None:
 def offspring_share(line: Line) -> float | None:
     """Percentage of the elites that were born in this generation (figure 2)."""
     share = finite(line["offspring_among_elites"])
-    return None if share is None else 100.0 * share
+    return None if share is None else finite(100.0 * share)
 
 
 def refused_share(line: Line) -> float | None:

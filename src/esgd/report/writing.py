@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from esgd.report.beside import Run, grouped, paired_table, reached_table, runs_p
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.forms import as_markdown
 from esgd.report.numerals import spelt
-from esgd.report.page import comparison_page, run_page
+from esgd.report.page import comparison_page, described, run_page
 from esgd.report.records import line_fault
-from esgd.report.tables import differences_table, leaders_tables, ledger_table, published_table, table_1
+from esgd.report.tables import Table, differences_table, leaders_tables, ledger_table, published_table, table_1
+from esgd.run.files import blaming, explained, read_table, replace_words
+from esgd.run.history import whole_lines
 
-PAGE = "report.html"
+PAGE, HISTORY, MANIFEST = "report.html", "history.jsonl", "manifest.json"
 
 
 def write_comparison(
@@ -27,9 +30,7 @@ def write_comparison(
 
     The data come first: they are kept even where the packages that draw are missing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     words = json.dumps(_json(comparison), indent=2, ensure_ascii=False, allow_nan=False)
-    (folder / "comparison.json").write_text(f"{words}\n", encoding="utf-8")
     tables = (
         table_1(comparison),
         published_table(comparison),
@@ -37,35 +38,44 @@ def write_comparison(
         ledger_table(comparison),
         *leaders_tables(comparison, histories),
     )
-    words = "\n".join(as_markdown(table) for table in tables if table is not None and table.rows)
-    (folder / "table-1.md").write_text(words, encoding="utf-8")
-    write_png(figure_1(histories), folder / "figure-1.png")
-    write_png(figure_2(histories), folder / "figure-2.png")
-    return _write_page(folder, comparison_page(comparison, histories, manifest=manifest))
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_words(folder / "comparison.json", f"{words}\n")
+        replace_words(folder / "table-1.md", _markdown(table for table in tables if table is not None))
+        write_png(figure_1(histories), folder / "figure-1.png")
+        write_png(figure_2(histories), folder / "figure-2.png")
+        replace_words(folder / PAGE, comparison_page(comparison, histories, manifest=manifest))
+    return folder / PAGE
 
 
 def write_run(folder: Path) -> Path:
     """Read a run's history and manifest, write run.png and report.html; returns the path of the latter."""
-    history = read_lines(folder / "history.jsonl")
-    write_png(figure_run(history), folder / "run.png")
-    return _write_page(folder, run_page(spelt(folder.resolve().name), _manifest(folder / "manifest.json"), history))
+    manifest, history = _manifest(folder / MANIFEST), read_lines(folder / HISTORY)
+    with blaming(folder / HISTORY, "shown"):
+        figure, page = figure_run(history), run_page(spelt(folder.resolve().name), manifest, history)
+    with _writing(folder):
+        write_png(figure, folder / "run.png")
+        replace_words(folder / PAGE, page)
+    return folder / PAGE
 
 
 def write_runs(folders: Sequence[Path], out: Path) -> Path:
     """Read several runs, write table-1.md and report.html about all of them; returns the path of the latter."""
     names = _names(folders)
     runs = [
-        Run(name, _manifest(folder / "manifest.json"), read_lines(folder / "history.jsonl"))
+        Run(name, _manifest(folder / MANIFEST), read_lines(folder / HISTORY))
         for name, folder in zip(names, folders, strict=True)
     ]
-    page, groups = runs_page(runs), grouped(runs)
+    with blaming(" or ".join(str(folder / HISTORY) for folder in folders), "shown"):
+        page, groups = runs_page(runs), grouped(runs)
+        words = _markdown((reached_table(groups), paired_table(groups)))
     if out.exists() and not out.is_dir():
         raise RunError(f"{str(out)!r} is a file. The report is written into a folder. Choose another with --out.")
-    out.mkdir(parents=True, exist_ok=True)
-    tables = (reached_table(groups), paired_table(groups))
-    words = "\n".join(as_markdown(table) for table in tables if table.rows)
-    (out / "table-1.md").write_text(words, encoding="utf-8")
-    return _write_page(out, page)
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        replace_words(out / "table-1.md", words)
+        replace_words(out / PAGE, page)
+    return out / PAGE
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -79,30 +89,22 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a history; a last line that a running or killed process left half-written is not there yet."""
-    if not path.is_file():
+    lines: list[dict[str, Any]] = []
+    try:
+        for number, line in whole_lines(path):
+            fault = line_fault(line, number)
+            if fault:
+                raise RunError(
+                    f"line {number} of {str(path)!r} is no record of its generation: {fault}. A report is drawn from "
+                    f"what a run writes about each generation. Restore the file from a copy, or give the folder of "
+                    f"another run."
+                )
+            lines.append(line)
+    except FileNotFoundError:
         raise RunError(
             f"{str(path.parent)!r} has no history.jsonl. A report is made from the lines that a run writes there, one "
             f"for every generation. Give the folder of a run, such as the one that fit(run=…) was given."
-        )
-    texts = [text for text in path.read_text(encoding="utf-8", errors="replace").split("\n") if text.strip()]
-    lines: list[dict[str, Any]] = []
-    for number, text in enumerate(texts, start=1):
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            if number < len(texts):
-                raise RunError(
-                    f"line {number} of {str(path)!r} is not JSON: {error}. Every line is one generation, and only the "
-                    f"last may be half-written. Restore the file from a copy, or resume the run, which mends it."
-                ) from error
-            continue
-        fault = line_fault(line)
-        if fault:
-            raise RunError(
-                f"line {number} of {str(path)!r} is no record of a generation: {fault}. A report is drawn from what a "
-                f"run writes about each generation. Restore the file from a copy, or give the folder of another run."
-            )
-        lines.append(line)
+        ) from None
     if not lines:
         raise RunError(
             f"{str(path)!r} has no whole line yet. A report needs at least one finished generation. Try again when the "
@@ -114,30 +116,28 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _manifest(path: Path) -> dict[str, Any]:
     """What the run is made of; a page can do without, but not with a damaged one."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = read_table(path)
+        for name, kind in {"recipe": dict, "versions": dict, "seed": int}.items():
+            if not isinstance(read.get(name, kind()), kind):
+                raise RunError(f"{path} is damaged: {name!r} in it is a {type(read[name]).__name__}.")
+        with blaming(path, "shown"):
+            described(read)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
-        raise _damaged(path, f"it is not JSON ({error})") from error
-    if not isinstance(read, dict):
-        raise _damaged(path, f"it is a {type(read).__name__}, not an object")
-    for name in ("recipe", "versions"):
-        if not isinstance(read.get(name, {}), dict):
-            raise _damaged(path, f"{name!r} in it is a {type(read[name]).__name__}, not an object")
+    except RunError as error:
+        raise RunError(
+            f"{error} It says which recipe, seed and versions a run was made with. Restore the file from a copy, or "
+            f"remove it for a report without them."
+        ) from error
     return read
 
 
-def _damaged(path: Path, fault: str) -> RunError:
-    return RunError(
-        f"{str(path)!r} is no manifest: {fault}. It says which recipe, seed and versions a run was made with. Restore "
-        f"the file from a copy, or remove it for a report without them."
-    )
+def _writing(folder: Path) -> AbstractContextManager[None]:
+    return explained(folder, "Writing the report", "The runs themselves are untouched.")
 
 
-def _write_page(folder: Path, text: str) -> Path:
-    path = folder / PAGE
-    path.write_text(text, encoding="utf-8")
-    return path
+def _markdown(tables: Iterable[Table]) -> str:
+    return "\n".join(as_markdown(table) for table in tables if table.rows)
 
 
 def _json(value: Any) -> Any:

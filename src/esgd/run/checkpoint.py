@@ -35,8 +35,7 @@ class DamagedError(RunError):
 def save(folder: Path, state: State, *, run: str) -> None:
     """Write `folder/K` for the state after generation K; `run` is the identity of the run it belongs to."""
     target, aside = folder / f"{state.k:06d}", folder / f".{state.k:06d}.new"
-    if folder.is_symlink():
-        raise RunError(f"{folder} is a link. A run writes only inside its own folder. Put a folder in its place.")
+    _check_own(folder)
     folder.mkdir(exist_ok=True)  # the run's own folder is there, or the run has lost it
     remove(aside)
     try:
@@ -90,6 +89,8 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a checkpoint says and its tensors, every file checked against its digest; `DamagedError` names the fault."""
+    if path.is_symlink():
+        raise DamagedError(f"{path} is a link, and what is elsewhere is no part of a run.")
     try:
         words = _unsealed(path / WORDS)
         for name in (TENSORS, HISTORY):
@@ -113,22 +114,33 @@ def is_whole(path: Path) -> bool:
     """Whether every file of a checkpoint is there as it was written."""
     try:
         words = _unsealed(path / WORDS)
-        return all(digest(path / name) == words["digests"].get(name) for name in (TENSORS, HISTORY))
+        same = all(digest(path / name) == words["digests"].get(name) for name in (TENSORS, HISTORY))
+        return same and not path.is_symlink()
     except OSError:
         return False
 
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
-    if folder.is_symlink():
-        raise RunError(f"{folder} is a link. A run writes only inside its own folder. Put a folder in its place.")
+    _check_own(folder)
     return sorted((path for path in folder.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
 
 
 def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints, and what a crash left beside them."""
-    for path in [*saved(folder)[keep:], *folder.glob(".*.new")]:
+    for path in [*saved(folder)[keep:], *leftovers(folder)]:
         remove(path)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What a crash left half-written beside the checkpoints."""
+    _check_own(folder)
+    return list(folder.glob(".*.new"))
+
+
+def _check_own(folder: Path) -> None:
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link. A run writes only inside its own folder. Put a folder in its place.")
 
 
 def _unsealed(path: Path) -> dict[str, Any]:

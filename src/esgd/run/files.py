@@ -1,13 +1,12 @@
 """Files that are either old or new, never half: written aside, synced, renamed. And files of strangers, read with care.
 
-A run folder may come from somebody else. What is written never follows a symbolic link that lies in it, and what is
-read is a regular file of bounded size: not a device, not a FIFO that waits for a writer for ever.
+A run folder may come from somebody else. What is written or read never follows a symbolic link that lies in it, and
+what is read is a regular file of bounded size: not a device, not a FIFO that waits for a writer for ever.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -20,11 +19,13 @@ from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
-from esgd.errors import RunError
+from esgd.errors import EsgdError, RunError
+from esgd.run.parsing import parsed
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # opening a FIFO must not wait
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_READ |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait
 _READABLE = 0o666  # less what the umask takes away
 
 WORDS_LIMIT = 64 << 20
@@ -56,29 +57,40 @@ def open_to_append(path: Path) -> BinaryIO:
     return _opened(path, _APPEND, "ab")
 
 
+def replace_words(path: Path, words: str) -> None:
+    """Put a text in the place of what a file holds."""
+    replace_file(path, lambda aside: aside.write_text(words, encoding="utf-8"))
+
+
 def open_to_read(path: Path) -> BinaryIO:
-    """The file to read; `FileNotFoundError` where there is none, `RunError` for what is no regular file."""
-    return _opened(path, _READ, "rb")
+    """The file to read; `FileNotFoundError` where there is none, `RunError` for what is no regular file or cannot be
+    opened. A link is refused: it may lead to a file that is nobody else's business. Where the path is the caller's own
+    word, resolve it first.
+    """
+    try:
+        return _opened(path, _READ, "rb")
+    except (RunError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}. Check the path and its permissions.") from error
 
 
-def read_words(path: Path) -> str:
+def read_words(path: Path, *, limit: int = WORDS_LIMIT) -> str:
     """The text of a file; `RunError` names one that is no regular file, too large, or not UTF-8."""
     with open_to_read(path) as file:
-        raw = file.read(WORDS_LIMIT + 1)
-    if len(raw) > WORDS_LIMIT:
-        raise RunError(f"{path} has more than {WORDS_LIMIT >> 20} MiB, which no file of words has. Is it another file?")
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise RunError(f"{path} has more than {limit >> 20} MiB, which no file of words has. Is it another file?")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise RunError(f"{path} is damaged: {error}.") from error
 
 
-def read_table(path: Path) -> dict[str, Any]:
+def read_table(path: Path, *, limit: int = WORDS_LIMIT) -> dict[str, Any]:
     """The JSON object in a file; `FileNotFoundError` where there is none, `RunError` for whatever else it is."""
     try:
-        read = json.loads(read_words(path))
-    except RecursionError as error:
-        raise RunError(f"{path} is damaged: it is nested too deeply.") from error
+        read = parsed(read_words(path, limit=limit))
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}.") from error
     if not isinstance(read, dict):
@@ -113,6 +125,20 @@ def digest(path: Path) -> str:
 
 
 @contextmanager
+def blaming(path: Path | str, doing: str) -> Iterator[None]:
+    """Name the file with whose values something cannot be done, because they are not what a run writes."""
+    try:
+        yield
+    except EsgdError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{path} cannot be {doing}: {type(error).__name__} {error}. Its values are not what a run writes. Restore "
+            f"the file from a copy."
+        ) from error
+
+
+@contextmanager
 def explained(folder: Path, doing: str, kept: str) -> Iterator[None]:
     """Turn what the operating system says into what happened, what is safe, and what to do next."""
     try:
@@ -138,8 +164,8 @@ def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
 
 def _irregular(path: Path) -> RunError:
     return RunError(
-        f"{path} is a link, a folder or a device, and a run has a plain file there. A run writes only inside its own "
-        f"folder. Restore the file from a copy, or remove what stands in its place."
+        f"{path} is a link, a folder or a device, and a run has a plain file there. It is neither read nor written: a "
+        f"run folder may come from somebody else. Put a copy of the file in its place, or remove it."
     )
 
 

@@ -30,7 +30,7 @@ from esgd.errors import RunError
 from esgd.generation import State
 from esgd.genome import Genome
 from esgd.run import checkpoint
-from esgd.run.files import explained, open_to_read, read_words, remove, replace_file
+from esgd.run.files import explained, open_to_read, read_words, remove, replace_words
 from esgd.run.history import append_line, read_history, rewrite
 from esgd.run.manifest import differences, read_manifest
 from esgd.run.model import holds_model, write_model
@@ -83,7 +83,7 @@ class RunFolder:
                 ) from error
         try:
             with explained(self.path, "Opening the run folder", "Nothing was written."):
-                for left in [*self.path.glob(".*.new"), *self.path.glob("checkpoint/.*.new")]:
+                for left in [*self.path.glob(".*.new"), *checkpoint.leftovers(self.checkpoints)]:
                     remove(left)
                 place = _place(self.path)
             yield replace(self, place=place)
@@ -115,8 +115,7 @@ class RunFolder:
             )
         with explained(self.path, "Writing the manifest", "No run was begun."):
             self._write_recipe(manifest)
-            words = json.dumps(manifest, indent=2, ensure_ascii=False)
-            replace_file(self.manifest_file, lambda aside: aside.write_text(words, encoding="utf-8"))
+            replace_words(self.manifest_file, json.dumps(manifest, indent=2, ensure_ascii=False))
         return dict(manifest)
 
     def manifest(self) -> dict[str, Any] | None:
@@ -156,7 +155,7 @@ class RunFolder:
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
         """Make the folder of a finished run whole, and write down its checksums; returns what had to be mended.
 
-        A crash in the last generation may have left the model of the generation before, or none.
+        A crash in the last generation may have left the model of the generation before, or none, and a checkpoint more.
         """
         fittest, mended = state.archive.best.module(), list[str]()
         kept = f"All {state.k} generations are saved."
@@ -166,6 +165,7 @@ class RunFolder:
                 if not checkpoint.is_whole(path):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
             if not holds_model(self.model_file, fittest):
                 write_model(self.model_file, fittest)
                 mended.append(f"{self.model_file} was not the fittest network; it was written again.")
@@ -176,8 +176,7 @@ class RunFolder:
         return mended
 
     def _write_recipe(self, manifest: Mapping[str, Any]) -> None:
-        recipe = tomli_w.dumps(without_none(manifest["recipe"]))
-        replace_file(self.path / RECIPE, lambda aside: aside.write_text(recipe, encoding="utf-8"))
+        replace_words(self.path / RECIPE, tomli_w.dumps(without_none(manifest["recipe"])))
 
     def _check_there(self, kept: str) -> None:
         """Refuse to make half a folder where the run's own was moved away or deleted."""

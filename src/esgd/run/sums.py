@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 from esgd.errors import RunError
-from esgd.run.files import digest, read_words, replace_file
+from esgd.run.checkpoint import saved
+from esgd.run.files import digest, read_words, replace_words
 
 SUMS = "SHA256SUMS"
-SUMMED = ("recipe.toml", "manifest.json", "history.jsonl", "model.safetensors", "checkpoint/*/*")
-"""What a run is; its report is made from these, and may be made again."""
+SUMMED = ("recipe.toml", "manifest.json", "history.jsonl", "model.safetensors")
+"""What a run is, beside its checkpoints; its report is made from these, and may be made again."""
 
 
 def write_sums(folder: Path) -> None:
@@ -21,12 +22,14 @@ def write_sums(folder: Path) -> None:
             return
     except (FileNotFoundError, RunError):
         pass  # none yet, or damaged: written below
-    replace_file(folder / SUMS, lambda aside: aside.write_text(words, encoding="utf-8"))
+    replace_words(folder / SUMS, words)
 
 
 def summed(folder: Path) -> list[Path]:
-    """The files that have a checksum."""
-    return sorted(path for pattern in SUMMED for path in folder.glob(pattern))
+    """The files that have a checksum; what lies behind a link is elsewhere."""
+    checkpoints = [path for path in saved(folder / "checkpoint") if not path.is_symlink()]
+    inner = [file for path in checkpoints for file in path.glob("*")]
+    return sorted([*(folder / name for name in SUMMED if (folder / name).exists()), *inner])
 
 
 def read_sums(folder: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, RunError
 from esgd.fit import Result, fit
 from esgd.ledger import passes
 from esgd.operators import Perturbed
@@ -36,6 +36,8 @@ def compare(
     if not seeds:
         raise RecipeError("there is no seed to compare with. Give at least one: seeds=[0].")
     trials = [Trial(study, seed, out / f"seed-{seed}", engine, progress=progress) for seed in seeds]
+    for trial in trials:
+        _check_own(trial.folder)
     for trial in trials:
         trial.run()
     names = list(trials[0].entries)
@@ -161,6 +163,16 @@ def founded(recipe: Recipe, network: nn.Module | None) -> Recipe:
     if isinstance(start, Perturbed) and start.network in names:
         start = replace(start, network=network)
     return replace(recipe, start=start, immigrants=immigrants)
+
+
+def _check_own(folder: Path) -> None:
+    """Refuse links among the runs of a seed: a folder that somebody else filled must not decide what is written."""
+    for each in (folder, *folder.glob("*")):
+        if each.is_symlink():
+            raise RunError(
+                f"{str(each)!r} is a link. A comparison writes only inside its own folder. Put a folder in its place, "
+                f"or choose another --out."
+            )
 
 
 def _top(history: Sequence[dict[str, Any]], fitness: float) -> list[float] | None:

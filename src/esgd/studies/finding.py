@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
+from os.path import realpath
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args
@@ -97,7 +98,7 @@ def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_words(path))
+        return tomllib.loads(read_words(Path(realpath(path))))  # the user's own word: it may be a link
     except FileNotFoundError:
         raise RecipeError(
             f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import socket
 import sys
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from esgd.data import Remote, fetch
+from esgd.data.fetch import PIECE
 from esgd.errors import DataError
 from tests.unit.data.publisher import Publisher
 
@@ -128,13 +130,17 @@ def test_another_length_is_refused_before_it_is_downloaded(publisher: Publisher,
 
 
 def test_a_disk_that_fills_up_is_explained_and_what_came_is_kept(publisher: Publisher, tmp_path: Path) -> None:
-    (tmp_path / "set.bin.part").symlink_to("/dev/full")  # every write says: no space left on device
-    with pytest.raises(DataError, match="The disk is full: .*set.bin.part needs 3,000,000 bytes") as full:
-        fetch(remote(publisher), tmp_path)
-    assert "(2.9 MiB) more" in str(full.value)
+    room, limits = 4 * PIECE, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # no file may have more
+    try:
+        with pytest.raises(DataError, match="The disk is full: .*set.bin.part needs 1,951,424 bytes") as full:
+            fetch(remote(publisher), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "(1.9 MiB) more" in str(full.value)
     assert "goes on from there" in str(full.value)
-    (tmp_path / "set.bin.part").unlink()
     assert fetch(remote(publisher), tmp_path).read_bytes() == CONTENT
+    assert publisher.requests[-1] == f"bytes={room}-"
 
 
 def test_a_disk_without_room_is_noticed_before_the_download(
@@ -204,3 +210,26 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(
     assert b"set.bin" in shown
     assert b"2.9/2.9 MiB" in shown
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000, len(CONTENT)])
+def test_a_download_is_written_through_no_link(publisher: Publisher, tmp_path: Path, size: int) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(CONTENT[:size])
+    (tmp_path / "set.bin.part").symlink_to(victim)
+    assert fetch(remote(publisher), tmp_path).read_bytes() == CONTENT
+    assert not (tmp_path / "set.bin").is_symlink()
+    assert victim.read_bytes() == CONTENT[:size]
+
+
+def test_what_is_no_file_in_the_place_of_one_is_named(publisher: Publisher, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "set.bin")
+    with pytest.raises(DataError, match="set.bin is no file"):
+        fetch(remote(publisher), tmp_path)
+
+
+def test_a_file_that_is_there_may_be_a_link(publisher: Publisher, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(CONTENT)
+    (tmp_path / "set.bin").symlink_to(tmp_path / "elsewhere")
+    assert fetch(remote(publisher), tmp_path).read_bytes() == CONTENT
+    assert publisher.requests == []

@@ -204,3 +204,17 @@ def test_the_papers_own_figures_stand_in_a_table_of_their_own(make_comparison):
     assert table.columns == ("arm", "loss", "loss_top")
     assert table.rows == (("single baseline", "2.082", "–"), ("ESGD", "1.916", "[1.916, 1.92]"))
     assert "at its own scale" in table.caption
+
+
+def test_a_cell_that_a_spreadsheet_would_calculate_is_escaped_and_numbers_are_not():
+    table = Table(
+        "t",
+        ("run", "=1+1"),
+        (("=cmd|' /C calc'!A0", "-0.0200"), ("@x", "-0.0200 [-0.0448, 0.0048]"), ("+1e-7", "1,234")),
+    )
+    assert list(csv.reader(StringIO(as_csv(table)))) == [
+        ["run", "'=1+1"],
+        ["'=cmd|' /C calc'!A0", "-0.0200"],
+        ["'@x", "'-0.0200 [-0.0448, 0.0048]"],
+        ["+1e-7", "1,234"],
+    ]

@@ -119,7 +119,7 @@ def test_a_line_that_is_no_record_is_named_with_what_to_do(run, line, says, wher
     (run / "history.jsonl").write_text(bad + whole if where == "first" else whole + bad)
     number = 1 if where == "first" else 1 + whole.count("\n")
     with pytest.raises(
-        RunError, match=f"line {number} of .*history.jsonl' is no record of a generation: {says}.*Restore"
+        RunError, match=f"line {number} of .*history.jsonl' is no record of its generation: {says}.*Restore"
     ):
         write_run(run)
 
@@ -146,14 +146,14 @@ def test_a_line_that_is_no_record_is_named_with_what_to_do(run, line, says, wher
 def test_a_field_that_cannot_be_reported_is_named(run, change):
     line = json.loads((run / "history.jsonl").read_text().partition("\n")[0])
     (run / "history.jsonl").write_text(json.dumps({**line, **change}) + "\n")
-    with pytest.raises(RunError, match=f"line 1 of .* is no record of a generation: '{next(iter(change))}' is "):
+    with pytest.raises(RunError, match=f"line 1 of .* is no record of its generation: '{next(iter(change))}' is "):
         write_run(run)
 
 
 @pytest.mark.parametrize("text", ["[1]", "5", "{oops", '{"versions": 5}', '{"recipe": [1]}'])
 def test_a_damaged_manifest_is_named_with_what_to_do(run, text):
     (run / "manifest.json").write_text(text)
-    with pytest.raises(RunError, match="manifest.json' is no manifest: .*Restore the file from a copy, or remove it"):
+    with pytest.raises(RunError, match="manifest.json is damaged: .*Restore the file from a copy, or remove it"):
         write_run(run)
 
 

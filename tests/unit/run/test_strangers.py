@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
@@ -198,3 +199,85 @@ def test_a_link_in_place_of_what_a_run_owns_is_refused(home: Path, what: str) ->
     assert refused.returncode == 3
     assert "Traceback" not in refused.stderr
     assert (sorted(elsewhere.iterdir()) if elsewhere.is_dir() else elsewhere.read_bytes()) == before
+
+
+def test_a_link_in_place_of_the_checkpoints_deletes_nothing_elsewhere(home: Path) -> None:
+    elsewhere = home / "elsewhere"
+    (home / "run" / "checkpoint").rename(elsewhere)
+    (elsewhere / ".precious.new").write_text("mine")
+    (home / "run" / "checkpoint").symlink_to(elsewhere)
+    assert resume(home).returncode == 3
+    assert (elsewhere / ".precious.new").read_text() == "mine"
+
+
+def test_a_link_in_place_of_a_checkpoint_is_no_checkpoint(home: Path) -> None:
+    elsewhere, link = home / "elsewhere", home / "run" / "checkpoint" / "000003"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.iterdir()}
+    found = esgd("verify", "run", cwd=home)
+    assert found.returncode == 3
+    assert "000003" in found.stdout
+    done = resume(home)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in elsewhere.iterdir()} == before
+    assert not link.is_symlink()
+    assert esgd("verify", "run", cwd=home).returncode == 0
+
+
+def test_files_elsewhere_are_not_summed(home: Path) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("mine")
+    (home / "run" / "checkpoint" / "more").symlink_to(elsewhere)
+    (home / "run" / "SHA256SUMS").unlink()
+    done = resume(home)
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in (home / "run" / "SHA256SUMS").read_text()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "history.jsonl", "recipe.toml", "SHA256SUMS"])
+def test_what_is_behind_a_link_is_not_read(home: Path, name: str) -> None:
+    link = home / "run" / name
+    link.rename(home / "elsewhere")
+    link.symlink_to(home / "elsewhere")
+    found = esgd("verify", "run", cwd=home)
+    assert found.returncode == 3
+    assert name in found.stdout + found.stderr
+    done = resume(home)
+    if name == "manifest.json":
+        assert done.returncode == 3
+        assert "manifest.json is a link" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert esgd("verify", "run", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["../../../victim", "*", "' OR 1=1", "x\0y", "", 5])
+def test_trackers_are_told_no_id_that_is_a_path(home: Path, name: Any) -> None:
+    edit(home / "run" / "manifest.json", lambda manifest: manifest.update(id=name))
+    done = resume(home, "--track", "tensorboard:tb")
+    assert done.returncode == 0, done.stderr
+    (events,) = (home / "tb" / "run").glob("events.*")
+    assert re.fullmatch(r"[0-9a-f]{32}", events.name.rpartition(".")[2])
+
+
+def test_a_tracker_writes_through_no_link(home: Path) -> None:
+    victim = home / "victim"
+    victim.write_bytes(b"mine")
+    (home / "tb" / "run").mkdir(parents=True)
+    (home / "tb" / "run" / "model.safetensors").symlink_to(victim)
+    done = resume(home, "--track", "tensorboard:tb")
+    assert done.returncode == 0, done.stderr
+    assert victim.read_bytes() == b"mine"
+    assert (home / "tb" / "run" / "model.safetensors").read_bytes() == (home / "run" / "model.safetensors").read_bytes()
+
+
+def test_a_last_line_without_its_end_is_written_again(home: Path) -> None:
+    shutil.rmtree(home / "run" / "checkpoint" / "000003")
+    history = home / "run" / "history.jsonl"
+    whole = history.read_bytes().splitlines(keepends=True)
+    history.write_bytes(b"".join(whole[:2]).removesuffix(b"\n"))
+    assert resume(home).returncode == 0
+    assert len(history.read_bytes().splitlines()) == 3
+    assert esgd("verify", "run", cwd=home).returncode == 0

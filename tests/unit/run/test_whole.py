@@ -141,6 +141,14 @@ def test_resume_leaves_nothing_behind_that_a_kill_left(folder: Path) -> None:
     assert not list(folder.rglob(".*.new"))
 
 
+def test_resume_removes_the_checkpoint_that_a_kill_kept_from_being_removed(folder: Path) -> None:
+    shutil.copytree(folder / "checkpoint" / "000002", folder / "checkpoint" / "000001")
+    (folder / "SHA256SUMS").unlink()
+    fit(folder)
+    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003"]
+    assert verify(folder).faults == ()
+
+
 def test_an_elite_that_got_worse_is_found(folder: Path) -> None:
     path = folder / "history.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -189,10 +197,21 @@ def test_a_folder_that_is_lost_under_a_run_stops_it(tmp_path: Path, how: str) ->
         )
 
 
+WHOLE = '{"origin": "digits", "recipe": {"generations": 3}, "seed": 0, "engine": {}, "data": {}, "network": {}}'
+
+
 @pytest.mark.parametrize(
     "text",
-    ["{}", "[]", "", "null", "[" * 100_000, '{"recipe": {}}', '{"origin": 3, "recipe": [], "seed": 0}', "\xff"],
-    ids=["{}", "list", "empty", "null", "deep", "keys missing", "wrong types", "no utf-8"],
+    [
+        *("{}", "[]", "", "null", "[" * 100_000, '{"recipe": {}}', '{"origin": 3, "recipe": [], "seed": 0}', "\xff"),
+        WHOLE.replace('"data": {}', '"data": {"a": ' + "[" * 900 + "]" * 900 + "}"),
+        WHOLE.replace('"data": {}', '"data": {"a": "\\ud800"}'),
+        WHOLE.replace('"seed": 0', '"seed": ' + "1" * 5000),
+    ],
+    ids=[
+        *("{}", "list", "empty", "null", "deep", "keys missing", "wrong types", "no utf-8"),
+        *("rather deep", "half a character", "long number"),
+    ],
 )
 def test_a_manifest_that_is_none_is_refused_by_name(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_bytes(text.encode("latin-1"))

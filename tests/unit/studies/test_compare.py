@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 import esgd
+from esgd.errors import RunError
 from esgd.ledger import passes
 from esgd.operators import Gaussian, Never, PerEpoch, Perturbed
 from esgd.recipe import FineTuning
@@ -131,3 +132,14 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path: Path, monk
     resumed, _ = compare(study(), seeds=[0], out=tmp_path / "cut", engine="loop", progress=False)
     for arm, (entry,) in whole["arms"].items():
         assert resumed["arms"][arm][0]["fitness"] == entry["fitness"]
+
+
+@pytest.mark.parametrize("place", ["seed-0", "seed-0/esgd"])
+def test_a_link_among_the_runs_of_a_comparison_is_refused(tmp_path: Path, place: str) -> None:
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "out" / place
+    elsewhere.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(RunError, match=f"{place}' is a link"):
+        compare(study(), seeds=[0], out=tmp_path / "out", engine="loop", progress=False)
+    assert not list(elsewhere.iterdir())

@@ -48,3 +48,12 @@ def test_a_toml_file_keeps_what_it_does_not_change(tmp_path: Path) -> None:
     assert longer.ours is None, "our rules would no longer have the epochs of the others"
     path.write_text("task = 'ptb'\n")
     assert find_study(str(path)).ours == ptb.ours
+
+
+def test_a_toml_file_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.toml").write_text("task = 'digits'\n[recipe]\ngenerations = 7\n")
+    (tmp_path / "link.toml").symlink_to(tmp_path / "real.toml")
+    assert find_study(str(tmp_path / "link.toml")).recipe.generations == 7
+    (tmp_path / "loop.toml").symlink_to(tmp_path / "loop.toml")
+    with pytest.raises(RecipeError, match="loop.toml"):
+        find_study(str(tmp_path / "loop.toml"))

@@ -159,7 +159,7 @@ def test_one_odd_manifest_does_not_hide_the_others(tmp_path: Path, text: str) ->
 def test_what_cannot_be_read_once_is_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     followed = Followed(write_run(tmp_path / "run", generations=2), "run")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
+        patch.setattr("esgd.run.files.os.open", lambda *_: (_ for _ in ()).throw(OSError(116, "Stale file handle")))
         followed.look()
         assert "Stale file handle" in followed.fault
     followed.look()

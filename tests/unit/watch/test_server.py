@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
+from socket import create_connection
 from threading import Thread
 from typing import Any
 
@@ -74,6 +76,12 @@ def test_nothing_can_be_written(served: Any) -> None:
     connection.request("POST", "/api/runs", body=b"{}")
     assert connection.getresponse().status == 501
     connection.close()
+
+
+def test_many_that_come_at_once_do_not_wait(tmp_path: Path) -> None:
+    with open_server(Runs([tmp_path]), Address.at("127.0.0.1", 0)) as server, ExitStack() as readers:
+        for _ in range(50):  # nobody is answered yet, and still nobody is turned away
+            readers.enter_context(create_connection(("127.0.0.1", server.address.port), timeout=5))
 
 
 def test_elsewhere_than_on_loopback_a_token_is_needed(tmp_path: Path) -> None:

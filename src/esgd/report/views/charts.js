@@ -84,7 +84,7 @@ const esgdCharts = (() => {
 
   const generations = (runs) => ({
     name: 'generation', minInterval: 1,
-    min: 1, max: Math.max(2, ...runs.flatMap((run) => run.lines.map((line) => line.k))),
+    min: 1, max: runs.reduce((most, run) => Math.max(most, run.lines.at(-1)?.k ?? 0), 2),
   });
 
   function lines(look, runs, value, y, extra = {}) {
@@ -222,7 +222,7 @@ const esgdCharts = (() => {
     option.tooltip.valueFormatter = (value) => duration(value || 0);
     const phases = [...new Set([...Object.keys(PHASES), ...run.lines.flatMap((line) => Object.keys(line.seconds))])];
     option.series = phases.map((phase, i) => ({
-      type: 'bar', stack: 'all', name: PHASES[phase] ?? phase, itemStyle: { color: colour(look, i) }, barCategoryGap: '20%',
+      type: 'bar', stack: 'all', name: Object.hasOwn(PHASES, phase) ? PHASES[phase] : phase, itemStyle: { color: colour(look, i) }, barCategoryGap: '20%',
       data: run.lines.map((line) => line.seconds[phase] || 0),
     }));
     return option;

@@ -40,7 +40,8 @@
   const chosen = () => [...at.chosen].map((id) => runs.get(id)).filter((run) => run?.lines.length).map((run, place) => ({ ...run, place }));
   const placed = (id) => [...at.chosen].filter((each) => runs.get(each)?.lines.length).indexOf(id);
   const breeding = () => chosen().filter((run) => run.lines.some((line) => line.share > 0));
-  const focus = () => runs.get(at.focus);
+  // The run that is looked at closer: one without a generation only if somebody asked for it.
+  const focus = () => (at.asked || runs.get(at.focus)?.lines.length ? runs.get(at.focus) : chosen()[0] ?? runs.get(at.focus));
   const last = () => focus().lines.at(-1)?.k ?? 1;
   const generation = () => Math.min(at.k ?? last(), last()); // without a choice of one's own, the latest
   const kinds = () => esgdCharts.optimizers(focus());
