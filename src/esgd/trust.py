@@ -14,11 +14,12 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from esgd.entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (
     *("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe"),
-    *("esgd.paper", "torch.optim"),
+    "torch.optim",
 )
 """Where the values live that a recipe, a manifest or a checkpoint is made of."""
 
@@ -43,7 +44,11 @@ def check_allowed(name: str, allow: Collection[str]) -> None:
 
 
 def find_code(name: str, allow: Collection[str]) -> Any:
-    """The class or function that `package.module:thing` names; it must live in a package that is allowed, too."""
+    """The class or function that `package.module:thing` names, or did before it was renamed.
+
+    It must live in a package that is allowed, too.
+    """
+    name = current_name(name)
     check_allowed(name, allow)
     found = imported(name)
     if not isinstance(found, type | FunctionType):
