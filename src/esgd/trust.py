@@ -2,7 +2,8 @@
 
 A run folder, a recipe in TOML and a checkpoint are data: they may come from a colleague or from the web. They name our
 own values, optimizers of torch, and code of packages that the caller allows by name (`--allow-code mypackage`,
-`allow=["mypackage"]`). Modules of Python itself are never among them: no strategy lives there, but `os.system` does.
+`allow=["mypackage"]`), or by asking for a study that the package offers. Modules of Python itself are never among
+them: no strategy lives there, but `os.system` does.
 """
 
 from __future__ import annotations

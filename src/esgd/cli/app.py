@@ -54,7 +54,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Train a population of networks by Evolutionary Stochastic Gradient Descent.",
-    epilog="WHAT is a built-in task (see `esgd list`), a TOML file, or 'package.module:task'.",
+    epilog="WHAT is the name of a study (see `esgd list`), a TOML file, or 'package.module:task'.",
 )
 
 

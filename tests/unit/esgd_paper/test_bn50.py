@@ -21,9 +21,6 @@ from esgd.schedules import CosineRun, Tail
 from esgd.studies.study import Single
 from esgd.testing import check_species, check_task
 from esgd_paper.bn50 import mini_network, paper_network, study
-from esgd_paper.data.frames import Frames
-from esgd_paper.speech.features import spliced
-from esgd_paper.tasks.frames import Spliced
 from tests.real_data import real_data
 from tests.small import ask
 from tests.unit.esgd_paper.speech.synthetic import speech, write_an4
@@ -180,21 +177,6 @@ def test_the_papers_network_trains_on_the_users_frames(place: str, tmp_path: Pat
 def test_a_test_split_may_be_left_out(tmp_path: Path) -> None:
     task = study("paper", bring(tmp_path, train=frames(), heldout=frames())).task(0)
     assert task.test(task.model()) == {}
-
-
-def test_frames_are_spliced_inside_their_own_utterance() -> None:
-    arrays = frames(dimension=4)
-    bounds = [*zip(arrays["offsets"][:-1], arrays["offsets"][1:], strict=True)]
-    given = Frames(
-        tuple(arrays["names"]),
-        tuple(arrays["features"][a:b] for a, b in bounds),
-        tuple(arrays["states"][a:b] for a, b in bounds),
-    )
-    found = Spliced(given, 4)
-    assert len(found) == len(arrays["states"])
-    expected = np.concatenate([spliced(each, 4) for each in given.features])
-    assert np.array_equal(np.stack([found[index][0].numpy() for index in range(len(found))]), expected)
-    assert [found[index][1] for index in range(len(found))] == arrays["states"].tolist()
 
 
 def test_missing_frames_are_named_with_where_they_were_looked_for_and_how_to_get_them(tmp_path: Path) -> None:

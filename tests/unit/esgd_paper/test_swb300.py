@@ -20,11 +20,9 @@ from esgd.recipe import Recipe
 from esgd.schedules import Tail
 from esgd.studies.study import Single
 from esgd.testing import check_species, check_task
-from esgd_paper.data.frames import Frames
 from esgd_paper.networks.bidirectional import BidirectionalLstm
 from esgd_paper.speech.corpus import an4_corpus
 from esgd_paper.swb300 import frame_cross_entropy, mini_network, paper_network, study
-from esgd_paper.tasks.frames import Chunks
 from tests.real_data import real_data
 from tests.small import ask
 from tests.unit.esgd_paper.speech.synthetic import speech, write_an4
@@ -173,17 +171,6 @@ def test_the_papers_network_is_large() -> None:
     layers = sum(2 * 4 * 512 * (inputs + 512 + 2) for inputs in (140, 1024, 1024, 1024))
     expected = layers + 1024 * 256 + 256 + 256 * 32_000 + 32_000
     assert sum(parameter.numel() for parameter in paper_network().parameters()) == expected
-
-
-def test_chunks_stay_inside_their_utterance_and_drop_what_is_left_over() -> None:
-    features = tuple(RNG.normal(size=(length, 5)).astype(np.float32) for length in (45, 20, 21))
-    states = tuple(RNG.integers(0, 9, size=len(each)) for each in features)
-    found = Chunks(Frames(("a", "b", "c"), features, states), 21)
-    assert len(found) == 3
-    for index, (utterance, start) in enumerate(((0, 0), (0, 21), (2, 0))):
-        x, y = found[index]
-        assert np.array_equal(x.numpy(), features[utterance][start : start + 21])
-        assert np.array_equal(y.numpy(), states[utterance][start : start + 21])
 
 
 def test_missing_frames_are_named(tmp_path: Path) -> None:
