@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from esgd.entry_points import offered
+from esgd.entry_points import read_metadata
 
 STUDY = """
 from pathlib import Path
@@ -79,10 +79,10 @@ def installed(
     lines = [line for group, entries in groups.items() for line in (f"[{group}]", *(map(" = ".join, entries.items())))]
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(place))
-    offered.cache_clear()
+    read_metadata.cache_clear()
     try:
         yield place
     finally:
         sys.path.remove(str(place))
         sys.modules.pop(name, None)
-        offered.cache_clear()
+        read_metadata.cache_clear()

@@ -25,12 +25,23 @@ from esgd.errors import EsgdError, TaskError
 STUDIES, DATASETS, RENAMED = "esgd.studies", "esgd.datasets", "esgd.renamed"
 
 
+Offers = Mapping[str, tuple[EntryPoint, ...]]
+"""Name → what is offered by it: one entry point, or several if packages disagree."""
+
+
+def offered(group: str) -> Offers:
+    """What installed packages offer in a group."""
+    return read_metadata()[group]
+
+
 @cache
-def offered(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Name → what is offered by it: one entry point, or several if packages disagree."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in sorted(entry_points(group=group), key=lambda each: (each.name, each.value)):
-        found[entry.name] = (*found.get(entry.name, ()), entry)
+def read_metadata() -> Mapping[str, Offers]:
+    """Group → what is offered in it. It takes a look at every installed package, so it is done once in a process."""
+    found: dict[str, dict[str, tuple[EntryPoint, ...]]] = {STUDIES: {}, DATASETS: {}, RENAMED: {}}
+    everything = entry_points()
+    for group, names in found.items():
+        for entry in sorted(everything.select(group=group), key=lambda each: (each.name, each.value)):
+            names[entry.name] = (*names.get(entry.name, ()), entry)
     return found
 
 
