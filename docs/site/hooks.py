@@ -19,7 +19,6 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
-BESIDES = {"esgd.tasks": ("augment", "language")}  # public, but not exported by its room
 HOME = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -73,12 +72,14 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def place(path: str) -> str:
     """Where a file of the repository stands on the site.
 
-    A folder's README is its page, examples.md; a room's is the page of its reference, reference/engines/vmap.md.
+    A folder's README is its page, examples.md; a room's is the page of its reference, reference/engines/vmap.md or
+    reference/esgd_paper/data.md.
     """
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path.endswith("/README.md"):
-        return path.replace("src/esgd/", "reference/").removesuffix("/README.md") + ".md"
+        room = path.removesuffix("/README.md")
+        return room.replace("src/esgd/", "reference/").replace("src/esgd_paper", "reference/esgd_paper") + ".md"
     return HOME.get(path, path)
 
 
@@ -91,8 +92,8 @@ def links(path: str) -> Iterator[tuple[str, str]]:
 
 
 def readmes() -> list[str]:
-    """The rooms of the package, by their READMEs."""
-    rooms = (path.parent for path in ROOT.glob("src/esgd/**/__init__.py"))
+    """The rooms of both packages, by their READMEs."""
+    rooms = (path.parent for path in ROOT.glob("src/**/__init__.py"))
     return sorted((room / "README.md").relative_to(ROOT).as_posix() for room in rooms if (room / "README.md").is_file())
 
 
@@ -102,12 +103,11 @@ def reference(path: str) -> str:
         return ""
     folder = ROOT.joinpath(path).parent
     module = ".".join(folder.relative_to(ROOT / "src").parts)
-    exports: dict[str, list[str] | None] = {
+    exports: dict[str, list[str]] = {
         node.module: [alias.name for alias in node.names]
         for node in ast.walk(ast.parse(folder.joinpath("__init__.py").read_text()))
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{module}.")
     }
-    exports |= {f"{module}.{name}": None for name in BESIDES.get(module, ())}
     files = sorted(f"{module}.{each.stem}" for each in folder.glob("*.py") if not each.stem.startswith("_"))
     return "".join(_directive(each, exports.get(each)) for each in files if each in exports or not exports)
 

@@ -1,4 +1,4 @@
-"""Evolutionary Stochastic Gradient RowOptimizers: train a population of PyTorch networks instead of one."""
+"""Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
 
 from esgd import operators, schedules, species
 from esgd.algorithm import evolve

@@ -1,4 +1,4 @@
-"""Algorithm 1 of Cui, Zhang, Tüske and Picheny, "Evolutionary Stochastic Gradient RowOptimizers" (NeurIPS 2018)."""
+"""Algorithm 1 of Cui, Zhang, Tüske and Picheny, "Evolutionary Stochastic Gradient Descent" (NeurIPS 2018)."""
 
 from __future__ import annotations
 

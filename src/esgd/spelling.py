@@ -93,6 +93,17 @@ def _decoded(spelt: Any, allow: Collection[str]) -> Any:
     return spelt
 
 
+def respelt(spelt: Any, *, allow: Collection[str] = ()) -> Any:
+    """A table as it would be written today: with names that are current, and every field that there is now.
+
+    What cannot be read, or names code that is not allowed, is left as it is.
+    """
+    try:
+        return encode(decode(spelt, allow=allow))
+    except RecipeError:
+        return spelt
+
+
 def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] = ()) -> Any:
     """`thing(**arguments)` for a dataclass, where an unknown name gets a suggestion; a function stands for itself."""
     if isinstance(thing, FunctionType) and not arguments:

@@ -2,7 +2,8 @@
 
 A run folder, a recipe in TOML and a checkpoint are data: they may come from a colleague or from the web. They name our
 own values, optimizers of torch, and code of packages that the caller allows by name (`--allow-code mypackage`,
-`allow=["mypackage"]`). Modules of Python itself are never among them: no strategy lives there, but `os.system` does.
+`allow=["mypackage"]`), or by asking for a study that the package offers. Modules of Python itself are never among
+them: no strategy lives there, but `os.system` does.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from esgd.entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (
     *("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe"),
-    *("esgd.paper", "torch.optim"),
+    "torch.optim",
 )
 """Where the values live that a recipe, a manifest or a checkpoint is made of."""
 
@@ -43,7 +45,11 @@ def check_allowed(name: str, allow: Collection[str]) -> None:
 
 
 def find_code(name: str, allow: Collection[str]) -> Any:
-    """The class or function that `package.module:thing` names; it must live in a package that is allowed, too."""
+    """The class or function that `package.module:thing` names, or did before it was renamed.
+
+    It must live in a package that is allowed, too.
+    """
+    name = current_name(name)
     check_allowed(name, allow)
     found = imported(name)
     if not isinstance(found, type | FunctionType):

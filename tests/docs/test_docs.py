@@ -8,17 +8,25 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 
 import esgd
+import esgd_paper
 from esgd.cli.app import app
+from esgd.entry_points import STUDIES
+from tests.command import esgd as command
+from tests.installed import installed
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(esgd.__path__, "esgd.") if module.name != "esgd.__main__"
+    module.name
+    for package in (esgd, esgd_paper)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if module.name != "esgd.__main__"
 )
 PAGES = sorted(
     page
@@ -94,10 +102,29 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_room_has_a_readme() -> None:
-    rooms = [path for path in (ROOT / "src" / "esgd").iterdir() if (path / "__init__.py").is_file()]
+    rooms = [path.parent for path in ROOT.glob("src/*/*/__init__.py")]
     assert [room.name for room in rooms if not (room / "README.md").is_file()] == []
 
 
 def test_the_algorithm_is_no_longer_than_its_pseudo_code_allows() -> None:
     """About sixty lines; a change that makes it longer deletes something else."""
     assert len((ROOT / "src/esgd/algorithm.py").read_text().splitlines()) <= 70
+
+
+STUDY_PAGE = ROOT / "docs/how-to/own-study.md"
+
+
+def test_the_study_on_its_page_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module and the lines of pyproject.toml that the page shows make an installed package."""
+    page = STUDY_PAGE.read_text()
+    (module, _), *_ = FENCE.findall(page)
+    (project,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    offers = tomllib.loads(project)["project"]["entry-points"]
+    assert len(module.splitlines()) <= 20
+    with installed(tmp_path, monkeypatch, "mylab", module, offers):
+        assert list(offers[STUDIES]) == ["sine"]
+        assert "sine " in command("list", cwd=tmp_path).stdout
+        sizes = [word for each in ("population=2", "offspring=2", "generations=1") for word in ("--set", each)]
+        done = command("run", "sine", *sizes, "--run", "run", "--engine", "loop", "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert command("resume", "run", "--quiet", cwd=tmp_path).returncode == 0

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from esgd.operators import Elitist, Gaussian, PerEpoch, RandomStart
-from esgd.paper.acoustics import Halving
-from esgd.paper.bn50 import paper_network, study
 from esgd.policies import Policy
 from esgd.protocols import Fared
 from esgd.species import Adam, Sgd, Uniform
 from esgd.studies.study import Single
+from esgd_paper.bn50 import paper_network, study
+from esgd_paper.species.plateau import Plateau
 from tests.small import ask
 
 RECIPE = study("paper").recipe
@@ -84,13 +84,13 @@ def test_the_single_baseline() -> None:
     """ "SGD with a batch size 128 without momentum for 20 epochs. The initial learning rate is 0.001"."""
     single = study("paper").single
     assert single == Single(
-        species=Halving(policy=Policy(optimizer="sgd", hyper={"lr": 0.001}), factor=0.5), backoff=PerEpoch()
+        species=Plateau(policy=Policy(optimizer="sgd", hyper={"lr": 0.001}), patience=0, factor=0.5), backoff=PerEpoch()
     )
 
 
 def test_the_learning_rate_is_halved_whenever_an_epoch_was_worse() -> None:
     policy = Policy(optimizer="sgd", hyper={"lr": 0.001})
-    single = Halving(policy=policy)
+    single = Plateau(policy=policy)
 
     def epoch(k: int, before: float, after: float, *, accepted: bool) -> Fared:
         return Fared(k=k, policy=policy, before=before, after=after, accepted=accepted)

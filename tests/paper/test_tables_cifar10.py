@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from esgd.operators import PerGeneration
-from esgd.paper.cifar10 import study
 from esgd.recipe import Recipe
 from esgd.schedules import Moment
 from esgd.species import Fixed
+from esgd_paper.cifar10 import study
 from tests.small import ask
 
 STUDY = study("paper")

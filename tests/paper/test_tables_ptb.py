@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from esgd.operators import Gaussian, PerGeneration, Perturbed, Roulette
-from esgd.paper.ptb import study
 from esgd.report.arms import BASELINE
 from esgd.species import Adam, Choice, Integers, Sgd, Uniform
+from esgd_paper.ptb import study
 from tests.small import ask
 
 STUDY = study("paper")

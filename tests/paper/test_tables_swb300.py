@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from esgd.operators import Elitist, Gaussian, PerEpoch, RandomStart
-from esgd.paper.acoustics import Halving
-from esgd.paper.swb300 import FRAMES, paper_network, study
 from esgd.policies import Policy
 from esgd.species import Adam, Sgd, Uniform
 from esgd.studies.study import Single
+from esgd_paper.species.plateau import Plateau
+from esgd_paper.swb300 import FRAMES, paper_network, study
 from tests.small import ask
 
 RECIPE = study("paper").recipe
@@ -83,7 +83,7 @@ def test_the_single_baseline() -> None:
     """ "SGD with a batch size 128 without momentum for 20 epochs. The initial learning rate is … 0.025 for SWB300"."""
     single = study("paper").single
     assert single == Single(
-        species=Halving(policy=Policy(optimizer="sgd", hyper={"lr": 0.025}), factor=0.5), backoff=PerEpoch()
+        species=Plateau(policy=Policy(optimizer="sgd", hyper={"lr": 0.025}), patience=0, factor=0.5), backoff=PerEpoch()
     )
 
 

@@ -36,7 +36,7 @@ from esgd.cli.options import (
 from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
-from esgd.data import KNOWN, download
+from esgd.entry_points import DATASETS, offered
 from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
 from esgd.export import export
 from esgd.fit import Result, fit
@@ -45,7 +45,7 @@ from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
 from esgd.spelling import encode
-from esgd.studies import Study, begin, compare, find_study, founded
+from esgd.studies import Study, begin, compare, download, find_study, founded
 from esgd.trust import package_named
 from esgd.watch import Address, Runs, open_server
 
@@ -53,8 +53,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train a population of networks by Evolutionary Stochastic Gradient RowOptimizers.",
-    epilog="WHAT is a built-in task (see `esgd list`), a TOML file, or 'package.module:task'.",
+    help="Train a population of networks by Evolutionary Stochastic Gradient Descent.",
+    epilog="WHAT is the name of a study (see `esgd list`), a TOML file, or 'package.module:task'.",
 )
 
 
@@ -116,7 +116,7 @@ def resume(
     allow = allow_code or []
     try:
         study, seed = find_study(manifest["origin"], data=data, allow=allow), manifest["seed"]
-        recipe = Recipe.from_dict(manifest["recipe"], allow=allow)
+        recipe = Recipe.from_dict(manifest["recipe"], allow={*allow, *study.packages})
     except RecipeError as error:
         raise RunError(f"{str(folder / 'manifest.json')!r}: {error}") from error
     trackers = [choose_tracker(text) for text in track or []]
@@ -284,7 +284,7 @@ def explain(
 
 @app.command("data")
 def data_(
-    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(KNOWN)}")],
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(offered(DATASETS))}")],
     folder: Data = None,
 ) -> None:
     """Download a data set, with checksum; what was interrupted goes on."""

@@ -1,4 +1,4 @@
-"""What is built in, read off the rooms themselves."""
+"""What is built in, read off the rooms themselves, and the studies that installed packages offer."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from types import ModuleType
 from typing import Any
 
 from esgd import engines, operators, schedules, species
+from esgd.errors import EsgdError
 from esgd.spelling import kind_of
-from esgd.studies.finding import BUILT_IN
+from esgd.studies.finding import find_study, study_names
 
 
 def inventory() -> dict[str, Any]:
     """Room → short name → first line of its documentation."""
     return {
-        "tasks": {name: make("mini", None).about for name, make in BUILT_IN.items()},
+        "tasks": {name: _about(name) for name in study_names()},
         "species": _strategies(species),
         "operators": _strategies(operators),
         "schedules": _strategies(schedules),
         "engines": {"auto": "Whichever is the fastest here, by timing a few real steps.", **_strategies(engines)},
     }
+
+
+def _about(name: str) -> str:
+    try:
+        return find_study(name).about
+    except EsgdError as error:  # of a package that offers it: the others are listed all the same
+        return f"cannot be loaded: {error}"
 
 
 def _strategies(room: ModuleType) -> dict[str, str]:

@@ -9,7 +9,9 @@ import typer
 
 from esgd.progress import PROGRESS
 
-What = Annotated[str, typer.Argument(help="a built-in task, a TOML file, or 'package.module:task'", show_default=False)]
+What = Annotated[
+    str, typer.Argument(help="the name of a study, a TOML file, or 'package.module:task'", show_default=False)
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),

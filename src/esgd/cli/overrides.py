@@ -11,7 +11,6 @@ from esgd.errors import RecipeError, did_you_mean
 from esgd.recipe import Recipe
 from esgd.studies import Study
 from esgd.studies.finding import merged
-from esgd.trust import packages
 
 
 def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[str] = ()) -> Study:
@@ -27,7 +26,7 @@ def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[st
         if not equals:
             raise RecipeError(f"--set {assignment} has no value. Write NAME=VALUE, for example --set population=32.")
         _assign(table, name.strip().split("."), _value(text.strip()), assignment)
-    return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *packages(study.recipe)}), ours=None)
+    return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *study.packages}), ours=None)
 
 
 def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:

@@ -90,12 +90,12 @@ class RunFolder:
         finally:
             lock.release()
 
-    def begun(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    def begun(self, identity: Mapping[str, Any], *, allow: Collection[str] = ()) -> dict[str, Any] | None:
         """The manifest of the run that has saved something here, or None where none has; another run is refused."""
         known = self.manifest()
         if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
             return None
-        found = differences(known, identity)
+        found = differences(known, identity, allow=allow)
         if found:
             shown = "\n  ".join(found[:12])
             raise RunError(
@@ -222,7 +222,7 @@ class NoFolder:
     def manifest(self) -> None:
         return None
 
-    def begun(self, identity: Mapping[str, Any]) -> None:
+    def begun(self, identity: Mapping[str, Any], *, allow: Collection[str] = ()) -> None:
         return None
 
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:

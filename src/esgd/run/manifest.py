@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from esgd.errors import RunError
 from esgd.run.files import read_table
+from esgd.spelling import respelt
 
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""
@@ -63,8 +64,13 @@ def digest(manifest: Mapping[str, Any]) -> str:
     return sha256(words.encode()).hexdigest()
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """How the identity in a folder differs from that of the run at hand, a line each."""
+def differences(there: Mapping[str, Any], here: Mapping[str, Any], *, allow: Collection[str] = ()) -> list[str]:
+    """How the identity in a folder differs from that of the run at hand, a line each.
+
+    The recipe of an earlier version is compared as it would be written today; `allow` has the packages it may name.
+    """
+    if there.get("recipe") != here.get("recipe"):
+        there = {**there, "recipe": {name: respelt(value, allow=allow) for name, value in there["recipe"].items()}}
     return [
         f"{path}: {before!r} in the folder, {now!r} now"
         for name in IDENTITY

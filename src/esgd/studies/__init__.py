@@ -2,8 +2,22 @@
 
 from esgd.studies.arms import arms
 from esgd.studies.compare import begin, compare, founded
+from esgd.studies.datasets import download
 from esgd.studies.finding import find_study
 from esgd.studies.soup import Soup, greedy_soup
-from esgd.studies.study import Study
+from esgd.studies.study import Rehearsal, Scale, Single, Study
 
-__all__ = ["Soup", "Study", "arms", "begin", "compare", "find_study", "founded", "greedy_soup"]
+__all__ = [
+    "Rehearsal",
+    "Scale",
+    "Single",
+    "Soup",
+    "Study",
+    "arms",
+    "begin",
+    "compare",
+    "download",
+    "find_study",
+    "founded",
+    "greedy_soup",
+]

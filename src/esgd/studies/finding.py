@@ -6,12 +6,12 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from importlib import import_module
 from os.path import realpath
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args
 
+from esgd.entry_points import STUDIES, load, offered, package_of
 from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did_you_mean
 from esgd.protocols import Task
 from esgd.recipe import Recipe
@@ -19,40 +19,32 @@ from esgd.run.files import read_words
 from esgd.spelling import decode
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
-from esgd.trust import check_allowed, imported, packages
+from esgd.trust import check_allowed, imported
 
-Make = Callable[[Scale, Path | None], Study]
+BUILT_IN: Mapping[str, Study] = {"digits": digits()}
 
-
-def _experiment(name: str) -> Make:
-    """An experiment of the paper. Its file is imported when it is asked for: it imports studies, in its turn."""
-    return lambda scale, data: import_module(f"esgd.paper.{name}").study(scale, data)
+_NO_DATA = "--data {data}: {what} brings its own data. The folder is for studies that read data sets; leave it out."
 
 
-EXPERIMENTS: Mapping[str, Make] = {name: _experiment(name) for name in ("bn50", "swb300", "cifar10", "ptb")}
-BUILT_IN: Mapping[str, Make] = {"digits": lambda scale, data: digits(), **EXPERIMENTS}
-
-
-_NO_DATA = "--data {data}: {what} brings its own data. The folder is for the paper's experiments; leave it out."
+def study_names() -> list[str]:
+    """What can be asked for by its name: what is built in, then what installed packages offer."""
+    return [*BUILT_IN, *(name for name in offered(STUDIES) if name not in BUILT_IN)]
 
 
 def find_study(what: str, *, scale: str | None = None, data: Path | None = None, allow: Collection[str] = ()) -> Study:
-    """A built-in by name, a TOML file, or `package.module:task` of a package in `allow`.
+    """A study by its name, a TOML file, or `package.module:task` of a package in `allow`.
 
-    The paper's experiments have two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper".
-    A TOML file is data: the code that it names must be of a package in `allow`, too.
+    A name is built in or offered by an installed package (`esgd.entry_points`). A study that is offered as a function
+    has two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper". A TOML file is data: the code
+    that it names must be of a package in `allow`, or of the one that offers its task.
     """
     name, _, suffix = what.partition("@")
-    if name in BUILT_IN:
+    if name in study_names():
         if scale and suffix and scale != suffix:
             raise RecipeError(f"{what!r} is asked for with scale={scale!r}. Say one of the two.")
-        if data is not None and name not in EXPERIMENTS:
-            raise RecipeError(_NO_DATA.format(data=data, what=name))
-        chosen = _checked_scale(name, scale or suffix or "mini")
-        made = BUILT_IN[name](chosen, data)
-        return replace(made, name=f"{name}@paper") if chosen == "paper" else made
+        return _by_name(name, scale or suffix, data)
     if scale is not None:
-        raise RecipeError(f"scale={scale!r}: only the paper's experiments have a scale: {', '.join(EXPERIMENTS)}.")
+        raise RecipeError(f"scale={scale!r}: only studies with a name have a scale: {', '.join(offered(STUDIES))}.")
     if what.endswith(".toml") or Path(what).is_file():
         return _from_toml(Path(what), data, allow)
     if data is not None:
@@ -60,9 +52,43 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None,
     if ":" in what:
         return _from_python(what, Recipe(), allow)
     raise RecipeError(
-        f"{what!r} is not a task. {did_you_mean(what, BUILT_IN)} A task is a built-in, a TOML file, or the name of "
-        f"one of your own: 'package.module:task'."
+        f"{what!r} is not a task. {did_you_mean(what, study_names())} A task is a study's name, a TOML file, or the "
+        f"name of one of your own: 'package.module:task'."
     )
+
+
+def _by_name(name: str, scale: str, data: Path | None) -> Study:
+    if name in BUILT_IN:
+        return _without_choices(name, BUILT_IN[name], scale, data)
+    found, package = load(STUDIES, name), package_of(offered(STUDIES)[name][0])
+    if isinstance(found, Study):
+        return replace(_without_choices(name, found, scale, data), name=name, offered_by=package)
+    chosen = _checked_scale(name, scale or "mini", get_args(Scale))
+    made = _made(name, found, chosen, data)
+    return replace(made, name=f"{name}@paper" if chosen == "paper" else name, offered_by=package)
+
+
+def _without_choices(name: str, study: Study, scale: str, data: Path | None) -> Study:
+    """A study that is there once, with its own data."""
+    if data is not None:
+        raise RecipeError(_NO_DATA.format(data=data, what=name))
+    _checked_scale(name, scale or "mini", ("mini",))
+    return study
+
+
+def _made(name: str, make: Any, scale: Scale, data: Path | None) -> Study:
+    try:
+        made = make(scale, data)
+    except EsgdError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"the study {name!r}, called with (scale={scale!r}, data={data!r}), raised {type(error).__name__}: "
+            f"{error}. --debug shows where it happened."
+        ) from error
+    if not isinstance(made, Study):
+        raise TaskError(f"the study {name!r} is {made!r}. What is offered in {STUDIES!r} must give a Study.")
+    return made
 
 
 def _from_toml(path: Path, data: Path | None, allow: Collection[str]) -> Study:
@@ -85,7 +111,7 @@ def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow
         )
     base = find_study(what, data=data, allow=allow)
     changes = _table(path, table, "recipe")
-    allow = {*allow, *packages(base.recipe)}
+    allow = {*allow, *base.packages}
     return replace(
         base,
         name=path.stem,
@@ -187,8 +213,7 @@ def _checked(name: str, make: Callable[[int], Any]) -> Callable[[int], Task]:
     return task
 
 
-def _checked_scale(name: str, scale: str) -> Scale:
-    known = get_args(Scale) if name in EXPERIMENTS else ("mini",)
+def _checked_scale(name: str, scale: str, known: Collection[str]) -> Scale:
     if scale not in known:
         raise RecipeError(f"scale={scale!r} is not a scale of {name}. {did_you_mean(scale, known)}")
     return "paper" if scale == "paper" else "mini"

@@ -11,6 +11,7 @@ from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
 from esgd.species import Fixed
+from esgd.trust import packages
 
 Scale = Literal["mini", "paper"]
 """`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
@@ -51,6 +52,7 @@ class Study:
     | `published`  | the paper's own table for this task: arm → column → figure                                   |
     | `thorough`   | compare with clones, with a soup of the population, and at equal work, too                   |
     | `rehearsal`  | what can be measured without the data, if users have to bring them                           |
+    | `offered_by` | the package that offers it by an entry point; `find_study` fills it in                       |
     """
 
     name: str
@@ -64,3 +66,10 @@ class Study:
     published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     thorough: bool = False
     rehearsal: Rehearsal | None = None
+    offered_by: str = ""
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages whose values a recipe of this study may name when it is read from a file or a command line:
+        those that its own recipe is made of, and the one that offers it."""
+        return packages(self.recipe) | ({self.offered_by} if self.offered_by else set())

@@ -1,4 +1,5 @@
-"""Where samples come from: tensors, a map-style dataset, or the user's own batches. One silhouette for all three.
+"""Where samples come from: tensors, a map-style dataset, the user's own batches, or a source of the user's own. One
+silhouette for all of them.
 
 Every source deals out epochs in a random order that `seeds` alone decides, and fixed parts in a fixed order.
 """
@@ -26,8 +27,13 @@ FIXED = Seeds(0, ("fixed",))
 KEPT_BYTES = 1 << 30
 
 
+@runtime_checkable
 class Source(Protocol):
-    """A split of the data."""
+    """A split of the data: what `Supervised` makes of tensors, a dataset or a function, and takes as it is.
+
+    Write one where samples are prepared batch by batch: normalised, augmented, cut out of something larger. Everything
+    random in an epoch comes from `seeds`; parts are fixed, because a fitness is a fixed function of the network.
+    """
 
     @property
     def samples(self) -> int | None:
@@ -42,11 +48,23 @@ class Source(Protocol):
         """All samples in fixed, numbered batches, visited in `order` where that is possible."""
         ...
 
-    def describe(self) -> dict[str, Any]: ...
+    def describe(self) -> dict[str, Any]:
+        """What tells these samples from others, in plain tables: a run goes on only with the data it began with."""
+        ...
 
     def data(self) -> Any:
         """What holds the samples and nothing that is written into."""
         ...
+
+
+@runtime_checkable
+class StackedSource(Source, Protocol):
+    """A source that can deal out several individuals' epochs at once, for engines that train many in one computation.
+
+    Row j of each batch is what `epoch(seeds[j], batch_size)` would deal.
+    """
+
+    def epochs(self, seeds: Sequence[Seeds], batch_size: int) -> Iterable[Batch]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +218,8 @@ class MapStyle(Protocol):
 
 def source(name: str, data: Any, workers: int) -> Source:
     """The source behind what a user passed as `train=`, `fitness=` or `test=`; refuses by name what cannot be one."""
+    if isinstance(data, Source) and not isinstance(data, type):
+        return data
     if type(data) is TensorDataset:  # a subclass may augment in its __getitem__
         data = data.tensors
     if isinstance(data, tuple | list) and data and all(isinstance(item, Tensor) for item in data):
@@ -213,7 +233,7 @@ def source(name: str, data: Any, workers: int) -> Source:
     hint = "; a DataLoader goes in as a function: lambda: loader" if isinstance(data, DataLoader) else ""
     raise TaskError(
         f"{name} is {_kind(data)}, which is not data we can read. Give (x, y) as torch tensors, a map-style Dataset, "
-        f"or a function without arguments that returns an iterable of batches{hint}."
+        f"a function without arguments that returns an iterable of batches, or a Source of your own{hint}."
     )
 
 

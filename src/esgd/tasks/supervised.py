@@ -16,7 +16,8 @@ from esgd.batches import to_device
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
-from esgd.tasks.sources import Source, Tensors, batches_of, source
+from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
+from esgd.tasks.sources import Source, StackedSource, batches_of, source
 
 Loss = Callable[[Any, Any], Tensor]
 CALIBRATION_PIECE = 256  # samples
@@ -41,12 +42,13 @@ class Supervised:
     |---------------|------------------------------------------------------------------------------------------------|
     | `make_model`  | builds a new network; called once per individual, so each has its own initialisation           |
     | `loss`        | of (output, target): a mean over the batch, or one value per sample                            |
-    | `train`       | what SGD sees: (x, y) tensors, a map-style `Dataset`, or a function that returns batches       |
+    | `train`       | what SGD sees: (x, y) tensors, a map-style `Dataset`, a function that returns batches, or a    |
+    |               | `Source` of your own                                                                           |
     | `fitness`     | what selection sees, in the same forms; or your own fitness: a function of the network that    |
     |               | returns a number to minimise                                                                   |
     | `test`        | what nobody sees until the end, in the same forms; `metrics` are taken on it                   |
     | `batch_size`  | of SGD; a policy's setting `batch_size` replaces it                                            |
-    | `metrics`     | name → function of (output, target), averaged over the test split                              |
+    | `metrics`     | name → function of (output, target), averaged over the test split; or of the network           |
     | `workers`     | DataLoader processes, for datasets                                                             |
     | `calibration` | data for BatchNorm statistics if not the beginning of `train`, e.g. without augmentation       |
     | `nonnegative` | whether the loss is never below 0: then losing offspring are dropped early. Known for torch's  |
@@ -70,7 +72,7 @@ class Supervised:
         fitness: Any,
         test: Any = None,
         batch_size: int = 32,
-        metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+        metrics: Mapping[str, Averaged | OfNetwork] | None = None,
         workers: int = 0,
         calibration: Any = None,
         nonnegative: bool | None = None,
@@ -79,7 +81,7 @@ class Supervised:
         own = _is_own_fitness(fitness)
         self.model: Callable[[], nn.Module] = make_model
         self.batch_size = batch_size
-        self.metrics = _checked_metrics(metrics or {})
+        self._metrics = sorted_metrics(metrics or {})
         self.nonnegative = not own and (_never_negative(loss) if nonnegative is None else nonnegative)
         self._loss = loss
         self._train = source("train", train, workers)
@@ -120,7 +122,7 @@ class Supervised:
         return self._train.epoch(seeds, self._batch_size(settings))
 
     def batches_together(self, seeds: Sequence[Seeds], settings: Settings) -> Iterable[Batch] | None:
-        if not isinstance(self._train, Tensors):
+        if not isinstance(self._train, StackedSource):
             return None
         return self._train.epochs(seeds, self._batch_size(settings))
 
@@ -149,7 +151,7 @@ class Supervised:
 
     def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
         if self._own is not None:
-            return _scalar(self._own(module), "your fitness")
+            return scalar(self._own(module), "your fitness")
         values = self._values(module, batch)[0].double()
         return values * self.size(batch) if values.dim() == 0 else values.sum()
 
@@ -173,19 +175,21 @@ class Supervised:
             return {}
         module.eval()
         device = next(module.parameters()).device
-        totals, samples = dict.fromkeys(("loss", *self.metrics), 0.0), 0
+        totals, samples = dict.fromkeys(("loss", *self._metrics.averaged), 0.0), 0
         for _, batch in self._test.parts(_part_size(self._test)):
             batch = to_device(batch, device)
             (values, output), n = self._values(module, batch), self.size(batch)
             totals["loss"] += float(values.double().mean()) * n
-            for name, metric in self.metrics.items():
-                totals[name] += float(_scalar(metric(output, batch[-1]), f"the metric {name!r}")) * n
+            for name, metric in self._metrics.averaged.items():
+                totals[name] += float(scalar(metric(output, batch[-1]), f"the metric {name!r}")) * n
             samples += n
         if samples == 0:
             raise TaskError(
                 "the test data have no samples. Give test= at least one, anew each time it is asked, or None."
             )
-        return {name: total / samples for name, total in totals.items()}
+        means = {name: total / samples for name, total in totals.items()}
+        whole = {name: metric(module) for name, metric in self._metrics.of_network.items()}
+        return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}
 
     def data(self) -> list[Any]:
         splits = (self._train, self._fitness, self._test, self._calibration)
@@ -196,7 +200,7 @@ class Supervised:
         described = {name: split.describe() for name, split in splits.items() if split is not None}
         if self._own is not None:
             described["fitness"] = {"kind": _name(self._own)}
-        return {"loss": _name(self._loss), "batch_size": self.batch_size, **described}
+        return {**self._metrics.describe(), "loss": _name(self._loss), "batch_size": self.batch_size, **described}
 
     def _batch_size(self, settings: Settings) -> int:
         return _checked_batch_size(settings.get("batch_size", self.batch_size))
@@ -219,11 +223,6 @@ class Supervised:
             f"the loss returned a tensor of shape {tuple(value.shape)} for a batch of {n}. It must be a scalar mean "
             f"over the batch, or have one value per sample in its first dimension."
         )
-
-
-def error_rate(output: Tensor, target: Tensor) -> Tensor:
-    """The share of wrong answers of a classifier: a metric."""
-    return (output.argmax(dim=1) != target).double().mean()
 
 
 def _part_size(split: Source) -> int:
@@ -294,26 +293,6 @@ def _checked_form(batch: Batch) -> Sequence[Any]:
             f"target, the others go into the network. Return tuples, or write a task of your own for other batches."
         )
     return batch
-
-
-def _scalar(value: Any, whose: str) -> Tensor:
-    """A number as a float64 tensor, or an error that says who returned what."""
-    try:
-        return torch.as_tensor(value, dtype=torch.float64).reshape(())
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TaskError(
-            f"{whose} returned {value!r}, which is not one number. Return a float or a tensor with one."
-        ) from error
-
-
-def _checked_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    for name, metric in metrics.items():
-        if name == "loss" or not callable(metric):
-            raise TaskError(
-                f"metrics[{name!r}]={metric!r} cannot be used. A metric is a function of (output, target); 'loss' is "
-                f"always among the test metrics and cannot be given anew."
-            )
-    return dict(metrics)
 
 
 def _checked_batch_size(batch_size: Any) -> int:

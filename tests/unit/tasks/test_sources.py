@@ -11,12 +11,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds, global_randomness
 from esgd.tasks.sources import Mapped, Stream, Tensors, batches_of, source
+from esgd.testing import check_task
 
 X, Y = torch.arange(20.0).view(10, 2), torch.arange(10)
 SEEDS = Seeds(0, ("data",))
@@ -33,7 +36,31 @@ class Augmented(Dataset[Any]):
         return X[index] + noise, index
 
 
+class Own:
+    """A source that somebody wrote: tensors, shown from behind."""
+
+    samples = 10
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Any]:
+        return ((-x, y) for x, y in Tensors((X, Y)).epoch(seeds, batch_size))
+
+    def parts(self, batch_size: int, order: Any = None) -> Iterator[Any]:
+        return ((part, (-x, y)) for part, (x, y) in Tensors((X, Y)).parts(batch_size, order))
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "own"}
+
+    def data(self) -> None:
+        return None
+
+
+class OwnStacked(Own):
+    def epochs(self, seeds: Any, batch_size: int) -> Iterator[Any]:
+        return ((-x, y) for x, y in Tensors((X, Y)).epochs(seeds, batch_size))
+
+
 FORMS = {
+    "a source of one's own": lambda: source("train", Own(), 0),
     "tensors": lambda: source("train", (X, Y), 0),
     "a list of two tensors": lambda: source("train", [X, Y], 0),
     "a TensorDataset": lambda: source("train", TensorDataset(X, Y), 0),
@@ -174,6 +201,7 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "a lone tensor": (X, ["train is a Tensor"]),
     "nothing": (None, ["train is a NoneType"]),
     "an empty tuple": ((), ["a tuple of nothing"]),
+    "a class": (Own, ["train is a type"]),
     "a name": ("digits", ["train is a str"]),
     "an iterable dataset": (Lines(), ["train is a Lines", "map-style"]),
     "different lengths": ((X, Y[:9]), ["[10, 9] samples", "same length"]),
@@ -202,6 +230,30 @@ def test_data_that_cannot_be_read_is_refused_by_name(name: str) -> None:
 def test_what_only_looks_like_a_dataset_is_refused_at_construction(data: Any) -> None:
     with pytest.raises(TaskError):
         source("train", data, 0)
+
+
+def test_a_source_of_ones_own_is_taken_as_it_is() -> None:
+    for made in (Own(), OwnStacked()):
+        assert source("fitness", made, 0) is made
+        task = Supervised(lambda: nn.Linear(2, 10), F.cross_entropy, train=made, fitness=made, test=made, batch_size=4)
+        check_task(task)
+        assert task.describe()["train"] == {"kind": "own"}
+        assert repr(task) == "Supervised(train 10, fitness 10, test 10, batch_size=4)"
+        assert all((x <= 0).all() for x, _ in task.batches(SEEDS, {}))
+
+
+def test_only_a_source_that_can_deals_the_epochs_of_many_at_once() -> None:
+    alone, stacked = (
+        Supervised(lambda: nn.Linear(2, 10), F.cross_entropy, train=made, fitness=made, batch_size=4)
+        for made in (Own(), OwnStacked())
+    )
+    seeds = [SEEDS.at(j) for j in range(3)]
+    assert alone.batches_together(seeds, {}) is None
+    together = list(stacked.batches_together(seeds, {}) or ())
+    for j, each in enumerate(seeds):
+        for (x, y), (row_x, row_y) in zip(together, alone.batches(each, {}), strict=True):
+            assert torch.equal(x[j], row_x)
+            assert torch.equal(y[j], row_y)
 
 
 def test_integers_are_not_searched_for_nan() -> None:

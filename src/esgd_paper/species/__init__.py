@@ -1,0 +1,1 @@
+"""Optimizers as the paper's experiments draw and anneal them."""
