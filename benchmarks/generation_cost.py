@@ -40,7 +40,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 from esgd.beginning import prepare, scored
 from esgd.operators import Never, RandomStart
 from esgd.population import Birth
-from esgd.protocols import Step, Session
+from esgd.protocols import Session, Step
 from esgd.run import open_folder
 
 EPOCHS, FITNESS, REPEATS, TARGET = 3, 1024, 5, 5.0
