@@ -211,3 +211,13 @@ def test_a_phase_may_have_any_name(page: Page, url: str, tmp_path: Path) -> None
       return chart.getOption().series.map((each) => each.name);
     }""")
     assert {"constructor", "toString"} <= set(names)
+
+
+def test_of_many_faults_a_few_are_told(page: Page, url: str, tmp_path: Path) -> None:
+    for number in range(40):
+        (write_run(tmp_path / f"bad-{number:02}", generations=1) / "history.jsonl").write_text("no JSON\n")
+    page.goto(url)
+    said = page.get_by_role("status")
+    expect(said).to_contain_text("Line 1 of bad-02/history.jsonl")
+    expect(said).to_contain_text("So it is with 37 more.")
+    expect(said).not_to_contain_text("bad-03")

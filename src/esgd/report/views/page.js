@@ -12,6 +12,7 @@
   const SEVERAL = 6; // runs shown together unless asked for more
   const DARK = '(prefers-color-scheme: dark)';
   const FILTERED = 10; // runs from which on a filter helps
+  const NAMED = 3; // faults that are told at once; their rows name the others
 
   const VIEWS = [
     { name: 'fitness', title: 'Fitness', wide: true, draw: (look) => esgdCharts.fitness(look, chosen()),
@@ -154,7 +155,7 @@
 
   function words() {
     const faults = [...runs.values()].map((run) => run.fault).filter(Boolean);
-    if (faults.length) return faults.join(' ');
+    if (faults.length) return [...faults.slice(0, NAMED), ...(faults.length > NAMED ? [`So it is with ${faults.length - NAMED} more.`] : [])].join(' ');
     if (!runs.size) return content.live ? 'No run here yet. This page shows one as soon as its folder appears.' : '';
     if (!at.chosen.size) return 'Choose a run to look at.';
     return focus()?.lines.length ? '' : 'No finished generation yet.';
