@@ -14,7 +14,7 @@ from torch import Tensor
 
 from esgd.engines.seat import Score, Seat
 from esgd.engines.stint import Account, End, Stint
-from esgd.errors import RecipeError, TaskError
+from esgd.errors import RecipeError, TaskError, shown
 from esgd.genome import Buffers, Row
 from esgd.ledger import Work
 from esgd.policies import Policy, optimizer_class
@@ -216,10 +216,10 @@ def build_optimizer(
     faster = {"fused": True} if may_fuse else {}
     try:
         optimizer = cls(parameters, **policy.hyper, **faster)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RecipeError(
-            f"{cls.__name__} refuses {dict(policy.hyper)}: {error}. The species draws keyword arguments of that class; "
-            f"correct its `hyper` ranges."
+            f"{cls.__name__} refuses {shown(dict(policy.hyper))}: {error}. The species draws keyword arguments of that "
+            f"class; correct its `hyper` ranges."
         ) from error
     if baggage is not None and baggage.kind == kind_of_state(policy):
         state: dict[int, dict[str, Tensor]] = {}

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from esgd.checks import check_field
 from esgd.data.frames import Frames, frames_kaldi, frames_npz
 from esgd.data.places import VARIABLE, data_folder
-from esgd.errors import DataError, MissingDataError
+from esgd.errors import DataError, MissingDataError, RecipeError, shown
 from esgd.operators import PerEpoch
-from esgd.policies import Policy
+from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw, Species
 from esgd.schedules import Constant, Schedule
 from esgd.species import Adam, Inherited, Mixture, Sgd, Uniform
@@ -107,6 +107,7 @@ class Halving:
     factor: float = 0.5
 
     def __post_init__(self) -> None:
+        check_policy(self.policy, with_rate=True)
         check_field(self, "factor", above=0, at_most=1, meaning=_FACTOR)
 
     def __call__(self, request: Draw) -> Policy:
@@ -128,11 +129,18 @@ class HandedDown:
     probability: float = 0.7
     jitter: float = 0.4
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranges, Mapping):
+            raise RecipeError(f"ranges={shown(self.ranges)} is not a mapping. Use for example {{'sgd': (0.01, 0.5)}}.")
+        for range_ in (None, *self.ranges.values()):
+            self._rule(range_)  # refuses what cannot be
+
+    def _rule(self, clip: Range | None) -> Inherited:
+        return Inherited(species=self.species, probability=self.probability, jitter=self.jitter, clip=clip)
+
     def __call__(self, request: Draw) -> Policy:
         known = request.inherited
-        clip = self.ranges.get(known.optimizer) if known else None
-        rule = Inherited(species=self.species, probability=self.probability, jitter=self.jitter, clip=clip)
-        return rule(request)
+        return self._rule(self.ranges.get(known.optimizer) if known else None)(request)
 
 
 def competing(sgd: Range, adam: Range, *, gamma: float, schedule: Schedule = CONSTANT) -> Mixture:

@@ -36,18 +36,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from esgd.checks import check_field
+from esgd.checks import check_field, check_species
 from esgd.data.places import data_folder
 from esgd.data.ptb import Text, ptb
 from esgd.errors import DataError
 from esgd.operators import BestOf, Gaussian, Never, PerEpoch, PerGeneration, Perturbed, Roulette
-from esgd.policies import Policy
+from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw, Species
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.schedules import Constant, Cosine, CosineRun, Moment, Schedule
 from esgd.species import Adam, Choice, Fixed, Inherited, Integers, Mixture, Sgd, Uniform
-from esgd.species.distributions import Distribution, draw
+from esgd.species.distributions import Distribution, draw, is_distribution
 from esgd.studies.study import Scale, Study
 from esgd.tasks.language import LanguageModel
 
@@ -319,6 +319,9 @@ class Patient:
     factor: float = DROP
 
     def __post_init__(self) -> None:
+        check_species("species", self.species)
+        if not is_distribution(self.patience):
+            check_field(self, "patience", at_least=1, whole=True, meaning=_PATIENCE)
         check_field(self, "factor", above=0, at_most=1, meaning=_FACTOR)
 
     def __call__(self, request: Draw) -> Policy:
@@ -360,6 +363,7 @@ class Plateau:
     factor: float = DROP
 
     def __post_init__(self) -> None:
+        check_policy(self.policy, with_rate=True)
         check_field(self, "patience", at_least=0, whole=True, meaning=_PATIENCE)
         check_field(self, "factor", above=0, at_most=1, meaning=_FACTOR)
 

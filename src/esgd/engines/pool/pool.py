@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from esgd.engines.computing import cores, counts
+from esgd.engines.computing import MOST, cores, counts
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.loop import Loop
 from esgd.engines.pool.crew import Crew
 from esgd.engines.pool.memory import Memory
 from esgd.engines.pool.wire import Packed, pack
 from esgd.engines.workshop import HandedOut
-from esgd.errors import EngineError, RecipeError
+from esgd.errors import EngineError, RecipeError, shown
 from esgd.protocols import Rules, Tick, Workshop
 
 
@@ -34,7 +34,9 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.workers is not None and not counts(self.workers):
-            raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for one per core or GPU.")
+            raise RecipeError(f"workers={shown(self.workers)} is not 1 or more. Use None for one per core or GPU.")
+        if self.workers is not None and self.workers > MOST:
+            raise RecipeError(f"workers={self.workers} exceeds {MOST}: no machine has so many cores. Use None.")
         check_inner(self.inner, "Pool")
 
     @contextmanager
