@@ -8,7 +8,12 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any
 
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, shown
+
+LARGEST = 2**63 - 1
+"""The largest whole number that a machine counts to; TOML has none beyond."""
+
+FLOAT_BITS = 1023  # of a whole number that a float can hold
 
 
 def check_number(
@@ -31,7 +36,7 @@ def check_number(
     """
     fault = _fault(value, at_least, above, at_most, whole=whole)
     if fault:
-        raise RecipeError(f"{name}={value!r} {fault}. {meaning}")
+        raise RecipeError(f"{name}={shown(value)} {fault}. {meaning}")
     return int(value) if isinstance(value, Integral) else float(value)
 
 
@@ -71,20 +76,30 @@ def check_range(
 def check_function(name: str, value: Any, *arguments: str, meaning: str) -> None:
     """Refuse what cannot be called with so many arguments; nothing is called.
 
+    Functions of our own are for one place each. They are known by the names of their parameters.
+
     >>> check_function("rest", "anyone", "role", meaning="It says who is admitted.")
     Traceback (most recent call last):
     esgd.errors.RecipeError: rest='anyone' cannot be called with (role). It says who is admitted.
     """
-    try:
-        fits = callable(value) and not isinstance(value, type)
-        if fits:
-            signature(value).bind(*arguments)
-    except TypeError:
-        fits = False
-    except ValueError:
-        pass  # some builtin functions do not tell
+    fits = callable(value) and not isinstance(value, type)
+    if fits:
+        try:
+            takes = signature(value)
+            takes.bind(*arguments)
+            fits = not _is_ours(value) or tuple(takes.parameters) == arguments
+        except TypeError:
+            fits = False
+        except ValueError:
+            pass  # some builtin functions do not tell
     if not fits:
-        raise RecipeError(f"{name}={value!r} cannot be called with ({', '.join(arguments)}). {meaning}")
+        raise RecipeError(f"{name}={shown(value)} cannot be called with ({', '.join(arguments)}). {meaning}")
+
+
+def check_species(name: str, value: Any) -> None:
+    """Refuse what no policy can be drawn from."""
+    meaning = "A species is a function from a Draw to a Policy. Use for example Sgd(lr=0.1)."
+    check_function(name, value, "request", meaning=meaning)
 
 
 def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
@@ -95,8 +110,12 @@ def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
     esgd.errors.RecipeError: after=80 is not a list. Give the epochs as a list.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise RecipeError(f"{name}={value!r} is not a list. {meaning}")
+        raise RecipeError(f"{name}={shown(value)} is not a list. {meaning}")
     return tuple(value)
+
+
+def _is_ours(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "esgd"
 
 
 def _fault(value: Any, at_least: float | None, above: float | None, at_most: float | None, *, whole: bool) -> str:
@@ -104,6 +123,8 @@ def _fault(value: Any, at_least: float | None, above: float | None, at_most: flo
     if isinstance(value, bool) or not isinstance(value, Real):
         return "is not a number"
     number: Any = value
+    if isinstance(value, Integral) and int(value).bit_length() > FLOAT_BITS:
+        return "has too many digits"
     low = at_least if above is None else above
     bounded = low is not None and at_most is not None
     if not bounded and not -inf < number < inf:

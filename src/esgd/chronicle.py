@@ -8,13 +8,14 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+from esgd.errors import RecipeError, shown
 from esgd.generation import Generation, Note, State
 from esgd.guarantee import check
 from esgd.health import examine
 from esgd.ledger import Work
-from esgd.policies import Policy
+from esgd.policies import Policy, check_trainable
 from esgd.population import Population
-from esgd.protocols import Draw, Role, Step, Task, Trained
+from esgd.protocols import Draw, Role, Species, Step, Task, Trained
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe, Stage
 
@@ -22,15 +23,22 @@ from esgd.recipe import Recipe, Stage
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
     past, stream = state.past, seeds.at("policy")
-    policies = [
-        stage.species(
-            Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past)
+    return [
+        drawn(
+            stage.species,
+            Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past),
         )
         for j, inherited in enumerate(state.population.policies)
     ]
-    for policy in policies:
-        policy.record()  # refuse what the history could not write down, before anything is trained
-    return policies
+
+
+def drawn(species: Species, request: Draw) -> Policy:
+    """A policy of the species; one that cannot be trained with is refused before anything is trained."""
+    policy = species(request)
+    if not isinstance(policy, Policy):
+        raise RecipeError(f"species={shown(species)} drew {shown(policy)}, which is no Policy. See esgd.species.")
+    check_trainable(policy)
+    return policy
 
 
 def sgd_step(stage: Stage, recipe: Recipe) -> Step:

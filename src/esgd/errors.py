@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+QUOTED = 300
+"""Characters of a value that an error quotes at most."""
+
 
 class EsgdError(Exception):
     """Root of every error this library raises on purpose."""
@@ -59,6 +62,19 @@ class MissingExtraError(EsgdError, ImportError):
         super().__init__(
             f"{purpose} needs {package}, which is not installed. Install it with: pip install 'esgd[{extra}]'"
         )
+
+
+def shown(value: object) -> str:
+    """A value as an error quotes it: its repr, cut where that is long.
+
+    >>> shown("x" * 1000)[-9:]
+    'xxxxxxxx…'
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number of more than some thousand digits
+        text = f"{type(value).__name__} of too many digits"
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -10,13 +10,20 @@ from typing import Any
 
 import torch
 
-from esgd.errors import RecipeError, did_you_mean
+from esgd.checks import check_field, check_function, check_number
+from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.schedules import Constant, Schedule
 from esgd.spelling import construct, decode, encode
 from esgd.trust import NAMES_CODE, imported
 
 __all__ = ["Policy"]
 
+SCHEDULE = "It is a function from a Moment to a factor on the learning rate. Use one of esgd.schedules."
+GREATEST = torch.finfo(torch.float32).max
+"""What torch refuses to multiply a float32 by if it is larger."""
+
+_LR = "A learning rate of a policy is a finite number, not negative. Correct it."
+_CLIP = "It is the largest gradient norm that is let through. Use None for no clipping."
 _RESERVED = ("optimizer", "settings", "schedule", "annealing", "clip_norm")
 
 
@@ -52,8 +59,12 @@ class Policy:
             )
         for name in ("hyper", "settings"):
             if not isinstance(getattr(self, name), Mapping):
-                raise RecipeError(f"{name}={getattr(self, name)!r} is not a mapping. Use for example {{'lr': 0.1}}.")
+                raise RecipeError(
+                    f"{name}={shown(getattr(self, name))} is not a mapping. Use for example {{'lr': 0.1}}."
+                )
         check_settings(self.hyper)
+        check_function("schedule", self.schedule, "moment", meaning=SCHEDULE)
+        check_field(self, "annealing", at_least=0, meaning="It is the factor γ^k in the learning rate. Use 1 for none.")
         check_clip_norm(self.clip_norm)
 
     def __str__(self) -> str:
@@ -82,27 +93,39 @@ def phrase(record: Mapping[str, Any]) -> str:
     'adam lr=0.00027 batch_size=32'
     """
     hyper = {name: value for name, value in record.items() if name not in _RESERVED}
-    shown = {**hyper, **record.get("settings", {})}
-    return " ".join([record["optimizer"], *(f"{name}={_short(value)}" for name, value in shown.items())])
+    told = {**hyper, **record.get("settings", {})}
+    return " ".join([record["optimizer"], *(f"{name}={_short(value)}" for name, value in told.items())])
 
 
 def check_settings(hyper: Mapping[str, Any]) -> None:
     """Refuse numbers that no optimizer can work with."""
     for name, value in hyper.items():
-        if isinstance(value, float) and (isnan(value) or (name == "lr" and not 0 <= value < inf)):
-            raise RecipeError(
-                f"{name}={value} of a policy is no number to train with. A learning rate is finite and not negative, "
-                f"and no hyper-parameter is NaN. Correct it."
-            )
+        if name == "lr":
+            check_number("lr", value, at_least=0, at_most=GREATEST, meaning=_LR)
+        if isinstance(value, float) and isnan(value):
+            raise RecipeError(f"{name}={value} of a policy is no number to train with. Correct it.")
+
+
+def check_policy(policy: Any, *, with_rate: bool = False) -> None:
+    """Refuse what is no policy, or one without the learning rate that is to be annealed."""
+    if not isinstance(policy, Policy):
+        raise RecipeError(f"policy={shown(policy)} is not a Policy. Use Policy(optimizer='sgd', hyper={{'lr': 0.1}}).")
+    if with_rate and "lr" not in policy.hyper:
+        raise RecipeError(f"policy={policy} has no lr, which is what is annealed. Give one in its `hyper`.")
+
+
+def check_trainable(policy: Policy) -> None:
+    """Refuse numbers that torch cannot multiply weights by, and what could not be written down."""
+    for name, value in policy.hyper.items():
+        if isinstance(value, int | float) and GREATEST < abs(value) < inf:
+            raise RecipeError(f"{name}={shown(value)} of a policy is too large to train with in float32. Correct it.")
+    policy.record()
 
 
 def check_clip_norm(clip_norm: float | None) -> None:
     """Refuse a limit that would turn gradients around."""
-    if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
-        raise RecipeError(
-            f"clip_norm={clip_norm} is not above 0. It is the largest gradient norm that is let through. Use None for "
-            f"no clipping."
-        )
+    if clip_norm is not None:
+        check_number("clip_norm", clip_norm, above=0, meaning=_CLIP)
 
 
 @cache

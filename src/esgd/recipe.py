@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from math import inf
 from typing import Any
 
 import torch
 from torch import Generator
 
-from esgd.errors import RecipeError, did_you_mean
+from esgd.checks import check_field, check_species
+from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.html import card
 from esgd.operators import (
     Elitist,
@@ -40,7 +40,7 @@ from esgd.protocols import (
     Survival,
 )
 from esgd.randomness import Seeds
-from esgd.soundness import check_immigrants, check_recipe
+from esgd.soundness import check_immigrants, check_recipe, settled_mates
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.spelling import decode, encode
 
@@ -48,6 +48,9 @@ __all__ = ["FineTuning", "Recipe"]
 
 OFFSPRING_PER_PARENT = 4  # BN50, SWB300 and Penn Treebank: λ = 400 for μ = 100
 PAPER_ELITES = 0.6  # §4: "the m-elitist strategy is applied to 60% of the parent population"
+_TUNING = (
+    "Fine-tuning needs at least one epoch, and a learning rate above 0 or a species. Use fine_tuning=None for none."
+)
 MatesLike = int | Set[int] | Mapping[int, float]
 
 
@@ -61,12 +64,12 @@ class FineTuning:
     species: Species | None = None
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.epochs, int) and not isinstance(self.epochs, bool)
-        if not whole or self.epochs < 1 or not (self.species or 0 < self.lr < inf):
-            raise RecipeError(
-                f"epochs={self.epochs}, lr={self.lr}: fine-tuning needs at least one epoch, and a learning rate above "
-                f"0 or a species. Use fine_tuning=None for none."
-            )
+        meaning = f"epochs={shown(self.epochs)}, lr={shown(self.lr)}: {_TUNING}"
+        check_field(self, "epochs", at_least=1, whole=True, meaning=meaning)
+        if self.species is None:
+            check_field(self, "lr", above=0, meaning=meaning)
+        else:
+            check_species("species", self.species)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +128,11 @@ class Recipe:
     early_abort: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.mates, set | list | tuple):
-            object.__setattr__(self, "mates", frozenset(self.mates))
-        if isinstance(self.mates, Mapping):  # TOML has no keys that are numbers
-            weights = {int(rho) if str(rho).isdigit() else rho: weight for rho, weight in self.mates.items()}
-            object.__setattr__(self, "mates", weights)
+        object.__setattr__(self, "mates", settled_mates(self.mates))
         if self.fine_tuning is not None and not isinstance(self.fine_tuning, FineTuning):
-            raise RecipeError(f"fine_tuning={self.fine_tuning!r} is not a FineTuning. Use FineTuning(lr=1e-4) or None.")
+            raise RecipeError(
+                f"fine_tuning={shown(self.fine_tuning)} is not a FineTuning. Use FineTuning(lr=1e-4) or None."
+            )
         check_immigrants(self.immigrants)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         check_recipe(self)
@@ -246,11 +247,13 @@ class Recipe:
 
         A table is data: it names our own strategies, and those of the packages in `allow`.
         """
+        if not isinstance(table, Mapping):
+            raise RecipeError(f"{shown(table)} is not a recipe, which is a table of the inputs of Algorithm 1.")
         known = [each.name for each in fields(Recipe)]
         for name in table:
             if name not in known:
-                raise RecipeError(f"{name!r} is not an input of a recipe. {did_you_mean(name, known)}")
-        return Recipe(**{name: decode(value, allow=allow) for name, value in table.items()})
+                raise RecipeError(f"{shown(name)} is not an input of a recipe. {did_you_mean(str(name), known)}")
+        return Recipe(**{name: decode(value, allow=allow, name=name) for name, value in table.items()})
 
 
 def _encode_or_name(value: Any) -> Any:

@@ -36,6 +36,9 @@ class Moment:
 
 Schedule = Callable[[Moment], float]
 
+STEEPEST = 1e30
+"""The factor after all drops; one above 1 is a rise."""
+
 _FLOOR = (
     "A schedule ends at floor × the drawn learning rate, so it is a fraction, 0 ≤ floor ≤ 1. Use floor=0.01 for 1%."
 )
@@ -115,6 +118,7 @@ class Steps:
         epochs = (check_number(f"after[{i}]", epoch, at_least=0, meaning=_AFTER) for i, epoch in enumerate(after))
         object.__setattr__(self, "after", tuple(epochs))
         check_field(self, "factor", at_least=0, meaning=_FACTOR)
+        check_field(self, "factor", at_most=STEEPEST ** (1 / max(1, len(self.after))), meaning=_FACTOR)
 
     def __call__(self, moment: Moment) -> float:
         passed = sum(moment.before + moment.epoch >= epoch for epoch in self.after)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
-from esgd.checks import check_function
-from esgd.errors import RecipeError
-from esgd.operators.start import Start
+from esgd.checks import LARGEST, check_function, check_species
+from esgd.errors import RecipeError, shown
+from esgd.operators.start import Start, check_network
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Survival
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe
+
+
+CALLED_WITH = {
+    "backoff": ("walk", "epochs"),
+    "mating": ("fitness", "mates", "generator"),
+    "mutation": ("row", "sigma", "generator", "genome"),
+    "buffers": ("buffers",),
+    "start": ("task", "genome", "workshop", "size", "seeds"),
+}
+"""What the strategies of a recipe are given, one after another."""
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -35,16 +46,25 @@ def check_recipe(recipe: Recipe) -> None:
     _check_mates(recipe)
 
 
+def settled_mates(mates: Any) -> Any:
+    """A list of numbers of mates as a set; of weights, whose keys TOML writes as words, the keys as numbers."""
+    if isinstance(mates, Mapping):
+        return {int(rho) if str(rho).isdecimal() and len(str(rho)) < 19 else rho: w for rho, w in mates.items()}
+    whole = isinstance(mates, set | list | tuple) and all(isinstance(rho, int) for rho in mates)
+    return frozenset(mates) if whole else mates
+
+
 def _check_mates(recipe: Recipe) -> None:
     mates, mu = recipe.mates, recipe.population
-    if isinstance(mates, int | Set | Mapping) and not isinstance(mates, bool):
-        weights = recipe.mate_weights
-        counts = all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in weights)
-        if counts and all(weight >= 0 for weight in weights.values()) and sum(weights.values()) > 0:
+    counts = mates if isinstance(mates, Set | Mapping) else [mates]
+    if all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in counts):
+        weights = recipe.mate_weights.values()
+        numbers = all(isinstance(weight, int | float) and not isinstance(weight, bool) for weight in weights)
+        if numbers and all(weight >= 0 for weight in weights) and 0 < sum(weights) < inf:
             return
     raise RecipeError(
-        f"mates={set(mates) if isinstance(mates, Set) else mates} does not fit population={mu}. An offspring has ρ "
-        f"distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
+        f"mates={shown(set(mates) if isinstance(mates, Set) else mates)} does not fit population={mu}. An offspring "
+        f"has ρ distinct parents, so 1 ≤ mates ≤ population. Use mates={min(2, mu)}, or a set such as {{1, 2}}."
     )
 
 
@@ -54,6 +74,8 @@ def check_immigrants(immigrants: object) -> None:
             f"immigrants is a {type(immigrants).__name__}. Each is a network that competes in every generation: give "
             f"a list of safetensors paths, modules or state dicts, [] for none."
         )
+    for i, network in enumerate(immigrants):
+        check_network(f"immigrants[{i}]", network)
 
 
 def _check_strategies(recipe: Recipe) -> None:
@@ -62,11 +84,17 @@ def _check_strategies(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if not _fits(value, protocol):
             raise RecipeError(
-                f"{name}={value!r} has not the shape of a {protocol.__name__}. Pass a value such as "
+                f"{name}={shown(value)} has not the shape of a {protocol.__name__}. Pass a value such as "
                 f"{getattr(type(recipe), name)!r}; see esgd.operators, and esgd.protocols for one of your own."
             )
-    for name, argument in (("species", "draw"), ("recombination", "mates")):
-        check_function(name, getattr(recipe, name), argument, meaning="Pass a function or one of esgd's own.")
+    for name, arguments in CALLED_WITH.items():
+        check_function(name, getattr(recipe, name), *arguments, meaning="See esgd.operators and esgd.protocols.")
+    check_species("species", recipe.species)
+    check_function(
+        "recombination", recipe.recombination, "mates", meaning="It makes one row of several. Use intermediate."
+    )
+    if not isinstance(recipe.early_abort, bool):
+        raise RecipeError(f"early_abort={shown(recipe.early_abort)} is neither true nor false.")
 
 
 def _fits(value: object, protocol: type) -> bool:
@@ -77,22 +105,23 @@ def _fits(value: object, protocol: type) -> bool:
 
 
 def _check_count(name: str, value: object, least: int, meaning: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise RecipeError(f"{name}={value!r} is not a whole number ≥ {least}. In Algorithm 1 {meaning}.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        most = f" and below 2^63 = {LARGEST + 1}" if isinstance(value, int) and value > LARGEST else ""
+        raise RecipeError(f"{name}={shown(value)} is not a whole number ≥ {least}{most}. In Algorithm 1 {meaning}.")
 
 
 def _check_elites(recipe: Recipe) -> None:
     m, mu = recipe.elites, recipe.population
     advice = "Use elites=0.6 for the paper's 60%."
     if isinstance(m, bool) or not isinstance(m, int | float):
-        raise RecipeError(f"elites={m!r} is neither a count nor a fraction of the population. {advice}")
+        raise RecipeError(f"elites={shown(m)} is neither a count nor a fraction of the population. {advice}")
     if isinstance(m, int) and m > mu:
         raise RecipeError(
-            f"elites={m} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ population. "
-            f"{advice}"
+            f"elites={shown(m)} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ "
+            f"population. {advice}"
         )
     if (isinstance(m, int) and m < 1) or (isinstance(m, float) and not 0 < m <= 1):
         raise RecipeError(
-            f"elites={m} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ μ: a "
-            f"count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
+            f"elites={shown(m)} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ "
+            f"μ: a count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
         )

@@ -11,11 +11,14 @@ it calls nothing but the constructors of dataclasses.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import date, time
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
+from math import isnan
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -23,8 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esgd.errors import RecipeError, did_you_mean
+from esgd.checks import LARGEST
+from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.trust import check_allowed, code_names, find_code
+
+DEEPEST = 40
+"""Levels of tables and lists in what is read at most; a recipe has some five."""
 
 _ROOMS = ("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
 
@@ -70,26 +77,28 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def decode(spelt: Any, *, allow: Collection[str] = ()) -> Any:
+def decode(spelt: Any, *, allow: Collection[str] = (), name: str = "value") -> Any:
     """The inverse of `encode`: tables with a `kind` become objects (or the function it names), lists tuples.
 
     `allow` has the packages, besides ours, whose code may be named. Anything else is refused by name, not imported.
+    `name` is what errors call the value.
 
     >>> decode({"kind": "steps", "after": [80, 121]})
     Steps(after=(80, 121), factor=0.1)
     """
-    try:
-        return _decoded(spelt, allow)
-    except RecursionError:
-        raise RecipeError("the tables are nested too deeply for any recipe. Remove some levels.") from None
+    return _decoded(spelt, allow, (name,))
 
 
-def _decoded(spelt: Any, allow: Collection[str]) -> Any:
+def _decoded(spelt: Any, allow: Collection[str], path: tuple[Any, ...]) -> Any:
+    if len(path) > DEEPEST:
+        raise RecipeError(f"{path[0]} is nested too deeply, more than {DEEPEST} levels. Remove some levels.")
     if isinstance(spelt, Mapping):
-        inner = {name: _decoded(item, allow) for name, item in spelt.items() if name != "kind"}
+        inner = {name: _decoded(item, allow, (*path, name)) for name, item in spelt.items() if name != "kind"}
         return construct(named(spelt["kind"], allow), inner, allow) if "kind" in spelt else inner
     if isinstance(spelt, list | tuple):
-        return tuple(_decoded(item, allow) for item in spelt)
+        return tuple(_decoded(item, allow, (*path, i)) for i, item in enumerate(spelt))
+    if fault := _fault(spelt):
+        raise RecipeError(f"{'.'.join(map(str, path))}={shown(spelt)} {fault}")
     return spelt
 
 
@@ -102,6 +111,46 @@ def respelt(spelt: Any, *, allow: Collection[str] = ()) -> Any:
         return encode(decode(spelt, allow=allow))
     except RecipeError:
         return spelt
+
+
+def _fault(scalar: Any) -> str:
+    """Why no recipe has such a number or word, or nothing."""
+    if isinstance(scalar, float) and isnan(scalar):
+        return "is not a number. No setting of a recipe is NaN. Correct it."
+    if isinstance(scalar, int) and abs(scalar) > LARGEST:
+        return f"has more digits than a machine counts with. The largest whole number is {LARGEST}."
+    if isinstance(scalar, date | time):
+        return "is a date or time, which no setting of a recipe is. Write a text in quotes."
+    if isinstance(scalar, str) and (not scalar.isascii() and any("\ud800" <= c <= "\udfff" for c in scalar)):
+        return "is not text that can be written down as UTF-8. Correct it."
+    return ""
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables in a text; `RecipeError` says why it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RecipeError("it is nested too deeply") from None
+    except ValueError as error:  # also a number of more than some thousand digits
+        raise RecipeError(str(error)) from error
+
+
+def read_value(text: str) -> Any:
+    """A value as TOML spells it; a plain word stands for itself.
+
+    >>> read_value("0.5"), read_value("[1, 2]"), read_value("per_epoch")
+    (0.5, [1, 2], 'per_epoch')
+    """
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    except (RecursionError, ValueError) as error:
+        raise RecipeError(f"{shown(text)} is nested too deeply, or has too many digits, to be a value.") from error
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise RecipeError(f"{shown(text)} {_fault(value)}")
+    return value
 
 
 def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] = ()) -> Any:
@@ -127,7 +176,7 @@ def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] =
     except RecipeError:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RecipeError(f"{kind_of(thing)!r} cannot be made from {dict(arguments)}: {error}.") from error
+        raise RecipeError(f"{kind_of(thing)!r} cannot be made from {shown(dict(arguments))}: {error}.") from error
 
 
 def kind_of(thing: Any) -> str:
@@ -140,12 +189,12 @@ def named(kind: Any, allow: Collection[str] = ()) -> Any:
     """The class (or function) that goes by `kind`."""
     known = _short_names()
     if not isinstance(kind, str):
-        raise RecipeError(f"kind={kind!r} is a {type(kind).__name__}, not a name. Write for example kind = 'sgd'.")
+        raise RecipeError(f"kind={shown(kind)} is a {type(kind).__name__}, not a name. Write for example kind = 'sgd'.")
     if ":" in kind:
         return find_code(kind, allow)
     if kind not in known:
         raise RecipeError(
-            f"kind={kind!r} is not one of ours. {did_you_mean(kind, known)} "
+            f"kind={shown(kind)} is not one of ours. {did_you_mean(kind, known)} "
             f"For one of your own write kind = 'package.module:Class'."
         )
     return known[kind]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from esgd.beginning import prepare
+from esgd.chronicle import drawn
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
@@ -70,7 +71,7 @@ def cost(
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
-    policies = [recipe.species(draw) for draw in draws]
+    policies = [drawn(recipe.species, draw) for draw in draws]
 
     def measured(engine: Loop) -> tuple[float, float]:
         epoch, evaluation = _measured(rules, engine, policies)
@@ -147,10 +148,13 @@ class _Rehearsal:
 
 
 def _measurements(backoff: BackOff, epochs: int) -> int:
-    """Fitness passes of one SGD step, found by rehearsing it; of a very long one, its beginning."""
-    trajectory, rehearsed = _Rehearsal(), min(epochs, REHEARSED)
-    backoff(trajectory, rehearsed)
-    return trajectory.measured if rehearsed == epochs else ceil(trajectory.measured / rehearsed * epochs)
+    """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
+    if epochs <= REHEARSED:
+        trajectory = _Rehearsal()
+        backoff(trajectory, epochs)
+        return trajectory.measured
+    last = _measurements(backoff, REHEARSED)
+    return last + (epochs - REHEARSED) * (last - _measurements(backoff, REHEARSED - 1))
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:

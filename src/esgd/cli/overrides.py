@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from esgd.errors import RecipeError, did_you_mean
+from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.recipe import Recipe
+from esgd.spelling import read_value
 from esgd.studies import Study
 from esgd.studies.finding import merged
 
@@ -24,8 +24,10 @@ def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[st
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
-            raise RecipeError(f"--set {assignment} has no value. Write NAME=VALUE, for example --set population=32.")
-        _assign(table, name.strip().split("."), _value(text.strip()), assignment)
+            raise RecipeError(
+                f"--set {shown(assignment)} has no value. Write NAME=VALUE, for example --set population=32."
+            )
+        _assign(table, name.strip().split("."), read_value(text.strip()), shown(assignment))
     return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *study.packages}), ours=None)
 
 
@@ -51,15 +53,6 @@ def _child(table: Any, part: str, path: str, assignment: str) -> Any:
 
 
 def _index(items: list[Any], part: str, assignment: str) -> int:
-    if not part.isdigit() or int(part) >= len(items):
+    if part not in map(str, range(len(items))):
         raise RecipeError(f"--set {assignment}: {part!r} is not a place in a list of {len(items)}; they count from 0.")
     return int(part)
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    except RecursionError:
-        raise RecipeError(f"--set …={text[:40]}… is nested too deeply to be a value of a recipe.") from None

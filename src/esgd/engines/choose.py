@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
 from esgd.engines.auto import Choice, default_device, fastest, suited_loop
@@ -12,8 +11,9 @@ from esgd.engines.computing import Computing
 from esgd.engines.inner import for_a_worker
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
-from esgd.errors import RecipeError, did_you_mean
+from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.protocols import Engine, Load, Rules
+from esgd.spelling import read_value
 
 KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "ray": Ray, "vmap": Vmap}
 COMPOSED = {
@@ -33,12 +33,12 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
         return Choice(engine, "")
     if not isinstance(engine, str):
         raise RecipeError(
-            f"engine={engine!r} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', 'ray', or a value such as "
+            f"engine={shown(engine)} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', 'ray', or a value such as "
             f"Pool(inner=Vmap(chunk=32), workers=4)."
         )
     name, _, text = engine.partition(":")
     if name not in ("auto", *KINDS):
-        raise RecipeError(f"engine={engine!r} is not known. {did_you_mean(name, ('auto', *KINDS))}")
+        raise RecipeError(f"engine={shown(engine)} is not known. {did_you_mean(name, ('auto', *KINDS))}")
     settings = _settings(engine, text)
     if name != "auto":
         return Choice(_built(engine, name, settings), "")
@@ -75,12 +75,13 @@ def _settings(engine: str, text: str) -> dict[str, Any]:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise RecipeError(
-                f"engine={engine!r}: {assignment!r} has no value. Write NAME=VALUE, as in pool:workers=4."
+                f"engine={shown(engine)}: {shown(assignment)} has no value. Write NAME=VALUE, as in pool:workers=4."
             )
-        try:
-            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[name.strip()] = value.strip()
+        settings[name.strip()] = read_value(value.strip())
+        if not isinstance(settings[name.strip()], bool | int | float | str):
+            raise RecipeError(
+                f"engine={shown(engine)}: {shown(assignment)} is not a setting. Write a number, a word, true or false."
+            )
     return settings
 
 
@@ -92,7 +93,7 @@ def _built(engine: str, name: str, settings: dict[str, Any]) -> Engine:
     inner = settings.pop("inner", "loop")
     if inner not in ("loop", "vmap"):
         hint = did_you_mean(str(inner), ("loop", "vmap"))
-        raise RecipeError(f"engine={engine!r}: inner={inner!r} is not known. {hint}")
+        raise RecipeError(f"engine={shown(engine)}: inner={shown(inner)} is not known. {hint}")
     made = _made(engine, KINDS[inner], settings, also=("inner", *COMPOSED[name]))
     return _made(engine, KINDS[name], {"inner": made, **own})  # type: ignore[no-any-return]
 
@@ -101,5 +102,5 @@ def _made(engine: str, kind: type[Any], settings: dict[str, Any], also: tuple[st
     known = (*kind.__dataclass_fields__, *also)
     for name in settings:
         if name not in known:
-            raise RecipeError(f"engine={engine!r}: there is no setting {name!r}. {did_you_mean(name, known)}")
+            raise RecipeError(f"engine={shown(engine)}: there is no setting {shown(name)}. {did_you_mean(name, known)}")
     return kind(**settings)

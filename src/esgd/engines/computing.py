@@ -15,8 +15,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from esgd.batches import to_device
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, shown
 from esgd.protocols import Batch
+
+MOST = 4096
+"""Threads, or processes, of one machine: more are a slip of the pen, and torch would end the process over them."""
 
 Precision = Literal["float32", "bf16"]
 
@@ -49,10 +52,14 @@ class Computing:
                 f"which runs matrix products in bfloat16 and keeps weights and sums as they are."
             )
         if self.threads is not None and not counts(self.threads):
-            raise RecipeError(f"threads={self.threads!r} is not 1 or more. Use None for torch's own choice.")
+            raise RecipeError(f"threads={shown(self.threads)} is not 1 or more. Use None for torch's own choice.")
+        if self.threads is not None and self.threads > MOST:
+            raise RecipeError(f"threads={self.threads} exceeds {MOST}: no machine has so many cores. Use None.")
         for name in ("compile", "channels_last"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(f"{name}={getattr(self, name)!r} is neither true nor false.")
+        if not isinstance(self.device, str):
+            raise RecipeError(f"device={shown(self.device)} is not a name. Write for example 'cpu' or 'cuda:1'.")
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, shown
 from esgd.policies import Policy, optimizer_class
 from esgd.population import OptimizerState
 
@@ -49,10 +49,10 @@ def build_optimizer(
     faster = {"fused": True} if may_fuse else {}
     try:
         optimizer = cls(parameters, **policy.hyper, **faster)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RecipeError(
-            f"{cls.__name__} refuses {dict(policy.hyper)}: {error}. The species draws keyword arguments of that class; "
-            f"correct its `hyper` ranges."
+            f"{cls.__name__} refuses {shown(dict(policy.hyper))}: {error}. The species draws keyword arguments of that "
+            f"class; correct its `hyper` ranges."
         ) from error
     if carried is not None and carried.kind == state_kind(policy):
         state: dict[int, dict[str, Tensor]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
@@ -22,11 +22,11 @@ from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from esgd.checks import check_field, check_list, check_range
-from esgd.errors import RecipeError, TaskError
+from esgd.errors import RecipeError, TaskError, shown
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
 from esgd.operators.mutation import Gaussian, Strength
-from esgd.policies import Policy
+from esgd.policies import Policy, check_policy
 from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
@@ -82,6 +82,9 @@ class Perturbed:
         else:
             check_field(self, "sigma", at_least=0, meaning=_SIGMA)
         check_field(self, "epochs", at_least=0, whole=True, meaning=_EPOCHS)
+        check_policy(self.policy)
+        if self.network is not None:
+            check_network("network", self.network)
 
     @property
     def common(self) -> bool:
@@ -108,6 +111,8 @@ class Saved:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "networks", check_list("networks", self.networks, meaning=_NETWORKS))
+        for i, network in enumerate(self.networks):
+            check_network(f"networks[{i}]", network)
 
     @property
     def common(self) -> bool:
@@ -120,6 +125,15 @@ class Saved:
                 f"population has, or use Perturbed(network=…) to make a population from one."
             )
         return founders(genome, [partial(loaded, genome, network) for network in self.networks[:size]])
+
+
+def check_network(name: str, network: Any) -> None:
+    """Refuse what no network can be loaded from; whether it fits, and whether there is a file, is found out later."""
+    tensors = isinstance(network, Mapping) and all(isinstance(each, Tensor) for each in network.values())
+    if not tensors and (not isinstance(network, str | Path | nn.Module) or "\0" in str(network)):
+        raise RecipeError(
+            f"{name}={shown(network)} is not a network. Give the path of a safetensors file, a module or a state dict."
+        )
 
 
 def _fresh(task: Task, genome: Genome, seeds: Seeds) -> nn.Module:

@@ -50,9 +50,7 @@ def save(folder: Path, state: State, *, run: str) -> None:
             "archive": _words(state.archive),
             "digests": {name: digest(aside / name) for name in (TENSORS, HISTORY)},
         }
-        text = json.dumps(words, sort_keys=True, ensure_ascii=False)
-        sealed = {"sha256": sha256(text.encode()).hexdigest(), "state": words}
-        (aside / WORDS).write_text(json.dumps(sealed, sort_keys=True, ensure_ascii=False), encoding="utf-8")
+        (aside / WORDS).write_text(json.dumps(sealed(words), sort_keys=True, ensure_ascii=False), encoding="utf-8")
         for path in (aside / TENSORS, aside / HISTORY, aside / WORDS, aside):
             sync(path)
         remove(target)
@@ -60,6 +58,12 @@ def save(folder: Path, state: State, *, run: str) -> None:
         sync(folder)
     finally:
         remove(aside)
+
+
+def sealed(words: dict[str, Any]) -> dict[str, Any]:
+    """The words of a checkpoint with their own digest: what stands in state.json."""
+    text = json.dumps(words, sort_keys=True, ensure_ascii=False)
+    return {"sha256": sha256(text.encode()).hexdigest(), "state": words}
 
 
 def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = ()) -> State:
@@ -144,11 +148,10 @@ def _check_own(folder: Path) -> None:
 
 
 def _unsealed(path: Path) -> dict[str, Any]:
-    sealed = read_table(path)
+    read = read_table(path)
     try:
-        text = json.dumps(sealed["state"], sort_keys=True, ensure_ascii=False)
-        if sha256(text.encode()).hexdigest() == sealed["sha256"] and isinstance(sealed["state"]["digests"], dict):
-            return sealed["state"]  # type: ignore[no-any-return]
+        if read == sealed(read["state"]) and isinstance(read["state"]["digests"], dict):
+            return read["state"]  # type: ignore[no-any-return]
     except (ValueError, KeyError, TypeError, RecursionError):
         pass  # damaged: said below
     raise DamagedError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")

@@ -271,7 +271,7 @@ def holds_recipe(folder: Path, recipe: Mapping[str, Any]) -> bool:
     """Whether recipe.toml says what the manifest does."""
     try:
         return bool(tomllib.loads(read_words(folder / RECIPE)) == without_none(recipe))
-    except (OSError, tomllib.TOMLDecodeError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from esgd.checks import check_list, check_number, check_range
+from esgd.checks import check_field, check_list, check_number, check_range
 from esgd.errors import RecipeError
 
 _RANGE = (
     "A hyper-parameter is drawn from low to high, both included, finite and low ≤ high. Use for example (0.1, 0.9)."
 )
 _WHOLE = "A whole number is drawn from low to high, both included. Use for example Integers(20, 64)."
+FURTHEST = 2**53
+"""Ends of a range of whole numbers: those that a float tells apart."""
+
 _VALUES = "They are what is chosen among. Give them in a list, such as [0.1, 0.5]."
 _WEIGHTS = "They say how often each value is chosen. Give one non-negative weight for each, not all 0."
 
@@ -70,6 +73,8 @@ class Integers:
 
     def __post_init__(self) -> None:
         _settle(self, whole=True)
+        for name in ("low", "high"):
+            check_field(self, name, at_least=-FURTHEST, at_most=FURTHEST, whole=True, meaning=_WHOLE)
 
     def draw(self, generator: torch.Generator) -> int:
         return int(torch.randint(self.low, self.high + 1, (), generator=generator))
@@ -114,7 +119,7 @@ def check_weights(values: tuple[Any, ...], weights: Any) -> tuple[float, ...] | 
         return None
     given = check_list("weights", weights, meaning=_WEIGHTS)
     checked = tuple(check_number(f"weights[{i}]", w, at_least=0, meaning=_WEIGHTS) for i, w in enumerate(given))
-    if len(checked) != len(values) or not sum(checked) > 0:
+    if len(checked) != len(values) or not 0 < sum(checked) < inf:
         raise RecipeError(f"weights={list(checked)} do not fit {len(values)} values. {_WEIGHTS}")
     return checked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf
 
-from esgd.checks import check_field, check_list, check_range
+from esgd.checks import check_field, check_list, check_range, check_species
 from esgd.errors import RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
@@ -13,6 +13,9 @@ from esgd.species.distributions import Uniform
 
 _PROBABILITY = "It is the chance that a policy is inherited. Use 0 for the paper's rule, a fresh draw every generation."
 _JITTER = "An inherited learning rate is multiplied by exp U[−jitter, jitter]. Use 0 to keep it as it is."
+WILDEST = 50.0
+"""Of `jitter`: exp(50) is 5e21."""
+
 _CLIP = "It is the range (low, high) that an inherited learning rate is kept in. Use None for no limit."
 
 
@@ -30,8 +33,10 @@ class Inherited:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        check_species("species", self.species)
         check_field(self, "probability", at_least=0, at_most=1, meaning=_PROBABILITY)
         check_field(self, "jitter", at_least=0, meaning=_JITTER)
+        check_field(self, "jitter", at_most=WILDEST, meaning=_JITTER)
         if self.clip is not None:
             object.__setattr__(self, "clip", _clip(self.clip))
 
@@ -39,6 +44,8 @@ class Inherited:
         fresh, known = self.species(request), request.inherited
         unit = Uniform(0.0, 1.0)
         if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
+            return fresh
+        if "lr" not in known.hyper or not known.annealing:  # there is no rate, or it has been annealed to nothing
             return fresh
         shake = exp(self.jitter * (2 * unit.draw(request.seeds("jitter")) - 1))
         low, high = self.clip or (0.0, inf)
@@ -51,6 +58,6 @@ def _clip(clip: tuple[float, float]) -> tuple[float, float]:
     if len(ends) != 2:
         raise RecipeError(f"clip={clip!r} is not a range. {_CLIP}")
     low, high = ends
-    open_ended = high == inf
+    open_ended = isinstance(high, float) and high == inf
     low, last = check_range(low, low if open_ended else high, name="clip", at_least=0, meaning=_CLIP)
     return low, inf if open_ended else last

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from esgd.checks import check_field, check_list
-from esgd.policies import Policy
+from esgd.checks import check_field, check_list, check_species
+from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import check_weights, pick
 
@@ -22,6 +22,8 @@ class Mixture:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "species", check_list("species", self.species, meaning=_SPECIES))
+        for i, species in enumerate(self.species):
+            check_species(f"species[{i}]", species)
         object.__setattr__(self, "weights", check_weights(self.species, self.weights))
 
     def __call__(self, request: Draw) -> Policy:
@@ -35,6 +37,9 @@ class Once:
 
     species: Species
 
+    def __post_init__(self) -> None:
+        check_species("species", self.species)
+
     def __call__(self, request: Draw) -> Policy:
         return self.species(request.as_in(1))
 
@@ -47,6 +52,7 @@ class Fixed:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        check_policy(self.policy)
         check_field(self, "gamma", above=0, at_most=1, meaning=_GAMMA)
 
     def __call__(self, request: Draw) -> Policy:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any
 
-from esgd.checks import check_field, check_number
-from esgd.errors import RecipeError, did_you_mean
-from esgd.policies import Policy, check_clip_norm, optimizer_class
+from esgd.checks import check_field, check_function, check_number
+from esgd.errors import RecipeError, did_you_mean, shown
+from esgd.policies import SCHEDULE, Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
 from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
@@ -70,7 +70,8 @@ class Sgd:
     def __call__(self, request: Draw) -> Policy:
         moves = _coin(request, "use momentum") < self.momentum_probability
         nesterov = moves and _coin(request, "use nesterov") < self.nesterov_probability
-        momentum = draw(self.momentum, request.seeds("momentum")) if moves else 0.0
+        drawn = draw(self.momentum, request.seeds("momentum")) if moves else 0.0
+        momentum = check_number("momentum", drawn, at_least=0, meaning=f"{self.momentum} drew it. {_MOMENTUM}")
         own = {"momentum": momentum, "nesterov": nesterov and momentum > 0}
         return _policy(request, "sgd", self, {**own, **_drawn(request, self.hyper)})
 
@@ -146,11 +147,12 @@ def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = 
     if pool.gamma is not None:
         check_field(pool, "gamma", above=0, at_most=1, meaning=_GAMMA)
     check_clip_norm(pool.clip_norm)
+    check_function("schedule", pool.schedule, "moment", meaning=SCHEDULE)
     for name in ("hyper", "settings"):
         if not isinstance(getattr(pool, name), Mapping):
             raise RecipeError(
-                f"{name}={getattr(pool, name)!r} is not a mapping. It names keywords and what each is drawn from. Use "
-                f"for example {name}={{'weight_decay': 1e-4}}."
+                f"{name}={shown(getattr(pool, name))} is not a mapping. It names keywords and what each is drawn from. "
+                f"Use for example {name}={{'weight_decay': 1e-4}}."
             )
     _check_keywords(pool.hyper, optimizer, own)
 

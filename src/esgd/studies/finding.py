@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from os.path import realpath
@@ -16,7 +15,7 @@ from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did
 from esgd.protocols import Task
 from esgd.recipe import Recipe
 from esgd.run.files import read_words
-from esgd.spelling import decode
+from esgd.spelling import decode, read_toml
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
 from esgd.trust import check_allowed, imported
@@ -124,15 +123,13 @@ def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_words(Path(realpath(path))))  # the user's own word: it may be a link
+        return read_toml(read_words(Path(realpath(path))))  # the user's own word: it may be a link
     except FileNotFoundError:
         raise RecipeError(
             f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
         ) from None
-    except (tomllib.TOMLDecodeError, OSError) as error:
+    except (RecipeError, OSError) as error:
         raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
-    except RecursionError:
-        raise RecipeError(f"{str(path)!r} is nested too deeply to be a recipe.") from None
 
 
 def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from esgd.errors import RecipeError, shown
 from esgd.operators import PerEpoch
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
@@ -26,11 +27,18 @@ class HandedDown:
     probability: float = 0.7
     jitter: float = 0.4
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.ranges, Mapping):
+            raise RecipeError(f"ranges={shown(self.ranges)} is not a mapping. Use for example {{'sgd': (0.01, 0.5)}}.")
+        for range_ in (None, *self.ranges.values()):
+            self._rule(range_)  # refuses what cannot be
+
+    def _rule(self, clip: Range | None) -> Inherited:
+        return Inherited(species=self.species, probability=self.probability, jitter=self.jitter, clip=clip)
+
     def __call__(self, request: Draw) -> Policy:
         known = request.inherited
-        clip = self.ranges.get(known.optimizer) if known else None
-        rule = Inherited(species=self.species, probability=self.probability, jitter=self.jitter, clip=clip)
-        return rule(request)
+        return self._rule(self.ranges.get(known.optimizer) if known else None)(request)
 
 
 def competing(sgd: Range, adam: Range, *, gamma: float, schedule: Schedule = CONSTANT) -> Mixture:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from esgd.checks import check_field
+from esgd.checks import check_field, check_species
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.schedules import Moment
 from esgd.species import Integers
-from esgd.species.distributions import Distribution, draw
+from esgd.species.distributions import Distribution, draw, is_distribution
 
 DROP = 1 / 3  # Zolna's: what the learning rate is multiplied by when patience has run out
 PATIENCE = Integers(3, 10)
@@ -34,6 +34,9 @@ class Patient:
     factor: float = DROP
 
     def __post_init__(self) -> None:
+        check_species("species", self.species)
+        if not is_distribution(self.patience):
+            check_field(self, "patience", at_least=1, whole=True, meaning=_EVERY)
         check_field(self, "factor", above=0, at_most=1, meaning=_FACTOR)
 
     def __call__(self, request: Draw) -> Policy:

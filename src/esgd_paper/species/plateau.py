@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from esgd.checks import check_field
-from esgd.policies import Policy
+from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw
 
 _PATIENCE = "It counts epochs until the learning rate drops. Use 0 to drop it at once, 20 as Zolna et al. do."
@@ -30,6 +30,7 @@ class Plateau:
     factor: float = 0.5
 
     def __post_init__(self) -> None:
+        check_policy(self.policy, with_rate=True)
         check_field(self, "patience", at_least=0, whole=True, meaning=_PATIENCE)
         check_field(self, "factor", above=0, at_most=1, meaning=_FACTOR)
 

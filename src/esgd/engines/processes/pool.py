@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from esgd.engines.computing import cores, counts
+from esgd.engines.computing import MOST, cores, counts
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.processes.executor import ProcessExecutor
 from esgd.engines.processes.memory import SharedMemory
 from esgd.engines.processes.messages import Message, pack
 from esgd.engines.sequential import Loop
-from esgd.errors import EngineError, RecipeError
+from esgd.errors import EngineError, RecipeError, shown
 from esgd.protocols import Rules, Session, Tick
 
 
@@ -34,7 +34,9 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.workers is not None and not counts(self.workers):
-            raise RecipeError(f"workers={self.workers!r} is not 1 or more. Use None for one per core or GPU.")
+            raise RecipeError(f"workers={shown(self.workers)} is not 1 or more. Use None for one per core or GPU.")
+        if self.workers is not None and self.workers > MOST:
+            raise RecipeError(f"workers={self.workers} exceeds {MOST}: no machine has so many cores. Use None.")
         check_inner(self.inner, "Pool")
 
     @contextmanager
