@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for outcome in run(_waiting(chosen.only, chosen.seed, size, state), root):
         state.add(outcome)
         _say(outcome)
-    section = tally(campaign, state.outcomes.values())
+    section = tally(campaign, state.outcomes.values(), {name: attack.PLAN.each for name, attack in ATTACKS.items()})
     print(section)
     if not chosen.only:
         append(chosen.tally, section)
@@ -76,9 +76,9 @@ def _waiting(only: str | None, seed: int, size: str, state: State) -> Iterator[t
     """The cases that have no outcome yet, under names by which they are found again."""
     for attack in [only] if only else ATTACKS:
         module = ATTACKS[attack]
-        for number, case in enumerate(islice(module.cases(seed), module.SIZES[SIZES.index(size)])):
+        for number, case in enumerate(islice(module.cases(seed), module.PLAN.size(size))):
             if f"{attack}/{number}" not in state.outcomes:
-                yield f"{attack}/{number}", case, module.LIMIT
+                yield f"{attack}/{number}", case, module.PLAN.limit
 
 
 def _single(name: str, seed: int, root: Path) -> int:
@@ -89,7 +89,7 @@ def _single(name: str, seed: int, root: Path) -> int:
     if case is None:
         raise SystemExit(f"{name!r}: there are not so many cases of {attack}.")
     print(case)
-    (outcome,) = run([(name, case, ATTACKS[attack].LIMIT)], root)
+    (outcome,) = run([(name, case, ATTACKS[attack].PLAN.limit)], root)
     _say(outcome)
     return int(outcome.failed is not None)
 

@@ -40,13 +40,28 @@ class Case(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many of its cases a whole campaign has, a quick one, and the test suite.
+
+    A case counts as a hang after `limit` seconds. It tries `each` inputs, most often one.
+    """
+
+    full: int
+    quick: int
+    suite: int
+    limit: float
+    each: int = 1
+
+    def size(self, campaign: str) -> int:
+        """How many cases the campaign "full", "quick" or "suite" has."""
+        return {"full": self.full, "quick": self.quick, "suite": self.suite}[campaign]
+
+
 class Attack(Protocol):
     """A module of this folder."""
 
-    SIZES: tuple[int, int, int]
-    """How many of its cases a whole campaign has, a quick one, and the test suite."""
-    LIMIT: float
-    """Seconds after which a case counts as a hang."""
+    PLAN: Plan
 
     def cases(self, seed: int) -> Iterable[Case]:
         """All cases, in an order that the seed decides: a smaller campaign takes the first of them."""

@@ -20,12 +20,11 @@ from esgd.run.folder import DAMAGED
 from esgd.run.sums import SUMMED
 from esgd.watch import Runs
 from tests.campaign import judge, reference
-from tests.campaign.case import Case, Ground
+from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.harm import HARMS, TO_ANYTHING, TO_FILES, TO_FOLDERS
 from tests.campaign.victim import esgd, fork
 
-SIZES = (1_050, 45, 6)
-LIMIT = 60.0
+PLAN = Plan(full=1_050, quick=45, suite=6, limit=60.0)
 
 BASES: Mapping[str, Callable[[Path], Path]] = {"finished": reference.finished, "half": reference.half}
 OTHERS: Mapping[str, Callable[[Path], Path]] = {

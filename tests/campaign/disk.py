@@ -17,14 +17,13 @@ from functools import partial
 from pathlib import Path
 
 from tests.campaign import judge, reference
-from tests.campaign.case import Case, Ground, Unavailable
+from tests.campaign.case import Case, Ground, Plan, Unavailable
 from tests.campaign.changes import failing, on_changes
 from tests.campaign.isolation import mount_read_only, mount_small, unmount
 from tests.campaign.kills import SCENARIOS, change_at, need_ray
 from tests.campaign.victim import esgd
 
-SIZES = (420, 30, 5)
-LIMIT = 180.0
+PLAN = Plan(full=420, quick=30, suite=5, limit=180.0)
 
 PLENTY = 1 << 20
 """More kilobytes, or files, than any run here needs."""

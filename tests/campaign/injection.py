@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign import reference
-from tests.campaign.case import Case, Ground, Unavailable
+from tests.campaign.case import Case, Ground, Plan, Unavailable
 from tests.campaign.page import served
 from tests.campaign.victim import esgd
 from tests.chromium import NAMES
 from tests.unit.watch.histories import line, write_run
 
-SIZES = (60, 4, 0)
-LIMIT = 180.0
+PLAN = Plan(full=60, quick=4, suite=0, limit=180.0)
 
 CANARY = "window.__canary=1"
 ELSEWHERE = "http://canary.invalid"

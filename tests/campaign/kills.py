@@ -17,12 +17,11 @@ from pathlib import Path
 from time import sleep
 
 from tests.campaign import judge, reference
-from tests.campaign.case import Case, Ground, Unavailable
+from tests.campaign.case import Case, Ground, Plan, Unavailable
 from tests.campaign.changes import PowerCut, dying, on_changes
 from tests.campaign.victim import start
 
-SIZES = (826, 40, 5)
-LIMIT = 180.0
+PLAN = Plan(full=826, quick=40, suite=5, limit=180.0)
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from pathlib import Path
 from signal import SIGINT
 
 from tests.campaign import judge, reference
-from tests.campaign.case import Case, Ground
+from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.victim import Process, start, wait_until
 from tests.unit.watch.histories import line, write_run
 
-SIZES = (120, 20, 4)
-LIMIT = 120.0
+PLAN = Plan(full=120, quick=20, suite=4, limit=120.0)
 
 PATIENCE = 20.0
 """Seconds within which an ordinary reader is answered, on a machine that is busy."""

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from time import sleep
 
 from tests.campaign import judge
-from tests.campaign.case import Case, Ground
+from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.changes import Change, on_changes
 from tests.campaign.isolation import descendants
 from tests.campaign.kills import SCENARIOS, Scenario, changes_of, need_ray
 from tests.campaign.victim import esgd, start, wait_until
 
-SIZES = (200, 15, 3)
-LIMIT = 180.0
+PLAN = Plan(full=200, quick=15, suite=3, limit=180.0)
 
 INTERRUPTED = 130
 ENDS = {"SIGINT": (0, INTERRUPTED, -signal.SIGINT), "SIGTERM": (0, -signal.SIGTERM), "SIGHUP": (0, -signal.SIGHUP)}

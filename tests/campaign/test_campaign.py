@@ -84,11 +84,11 @@ def test_a_tally_counts_by_attack_and_is_appended(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n")
     tried = [Outcome("kills/0"), Outcome("kills/1", failed="a | b\nmore"), Outcome("disk/0", missing="no mounts")]
-    append(page, tally(CAMPAIGN, tried))
+    append(page, tally(CAMPAIGN, tried, {"kills": 1, "disk": 50}))
     words = page.read_text()
     assert words.startswith("# Page\n\n### ")
     assert "| kills | 2 | 1 |  | 0.0 |" in words
-    assert "| disk | 0 | 0 | 1 | 0.0 |" in words
+    assert "| disk | 0 | 0 | 50 | 0.0 |" in words
     assert "- `kills/1` failed: a \\| b\n" in words
     assert "- not tried: no mounts" in words
 
@@ -101,4 +101,4 @@ def test_the_smallest_slice_finds_nothing(tmp_path: Path) -> None:
         words, cwd=HOME, env={**os.environ, "PYTHONPATH": python_path()}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| **all** |" in (tmp_path / "tally.md").read_text()
+    assert "| kills |" in (tmp_path / "tally.md").read_text()
