@@ -200,7 +200,7 @@ class Recipe:
             )
 
     def breed(self, everyone: Population, roles: Sequence[Role], *, k: int, v: int, seeds: Seeds) -> list[Birth]:
-        """λ births; whoever is not the end of a backed-off walk may be a mate."""
+        """λ births; whoever is not the end of a backed-off trajectory may be a mate."""
         n = sum(role is not Role.END for role in roles)
         return breed(
             everyone.births[:n],

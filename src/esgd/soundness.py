@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 CALLED_WITH = {
-    "backoff": ("walk", "epochs"),
+    "backoff": ("trajectory", "epochs"),
     "mating": ("fitness", "mates", "generator"),
     "mutation": ("row", "sigma", "generator", "genome"),
     "buffers": ("buffers",),
