@@ -20,7 +20,7 @@ CALLED_WITH = {
     "mating": ("fitness", "mates", "generator"),
     "mutation": ("row", "sigma", "generator", "genome"),
     "buffers": ("buffers",),
-    "start": ("task", "genome", "workshop", "size", "seeds"),
+    "start": ("task", "genome", "session", "size", "seeds"),
 }
 """What the strategies of a recipe are given, one after another."""
 
