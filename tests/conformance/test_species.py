@@ -77,9 +77,9 @@ class Counts:
         (lambda draw: sgd(lr=float(np.random.rand())), "moved the global random generator of NumPy"),  # noqa: NPY002
         (lambda draw: sgd(lr=float(torch.rand(()))), "moved the global random generator of torch"),
         (lambda draw: {"lr": 0.1}, "instead of an esgd.Policy"),
-        (lambda draw: sgd(lr=float("nan")), "is nan"),
-        (lambda draw: sgd(lr=0.1 * (2 - draw.k)), "in generation 3 the learning rate"),
-        (lambda draw: sgd(lr=torch.tensor(0.1)), "put a finite number"),
+        (lambda draw: sgd(lr=float("nan")), "no policy can be drawn: lr=nan"),
+        (lambda draw: sgd(lr=0.1 * (2 - draw.k)), "in generation 3 no policy can be drawn: lr=-0.1"),
+        (lambda draw: sgd(lr=torch.tensor(0.1)), "is not a number"),
         (lambda draw: Policy(optimizer="adam", hyper={}), "is None"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, annealing=0.0), "the annealing of"),
         (lambda draw: Policy(optimizer="adam", hyper={"lr": 0.1}, schedule=lambda moment: -1.0), "It multiplies lr"),

@@ -32,7 +32,10 @@ def check_species(species: Species, *, generations: int = 4) -> None:
             Draw(k=k, j=j, generations=generations, stream=Seeds(0, ("policy",)), inherited=parents[j], past=past[:])
             for j in range(INDIVIDUALS)
         ]
-        with leaves_global_randomness_alone("the species"):
+        with (
+            leaves_global_randomness_alone("the species"),
+            passing_on_errors(f"in generation {k} no policy can be drawn"),
+        ):
             policies = [species(draw) for draw in draws]
         for policy in policies:
             _check_policy(policy, f"generation {k}")
