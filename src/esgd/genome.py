@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from esgd.errors import TaskError
+from esgd.errors import EsgdError, TaskError
+from esgd.networks import check_network
 from esgd.randomness import Seeds, global_randomness
 
 Row = Float[Tensor, " d"]
@@ -45,42 +46,10 @@ class Genome:
     @staticmethod
     def of(module: nn.Module) -> Genome:
         """Read the layout off a network, or say by name why it has none."""
-        _check_copies(module)
+        check_network(module)
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        for name, parameter in module.named_parameters():
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise TaskError(
-                    f"parameter {name!r} has no shape yet. A genome needs every shape before training, and a lazy "
-                    f"layer has none until its first batch. Run one batch through the network inside make_model."
-                )
-        if not trainable:
-            raise TaskError(
-                f"{type(module).__name__} has no trainable parameters. ESGD evolves the parameters with "
-                f"requires_grad=True. Unfreeze at least one, or check what make_model returns."
-            )
-        for name, parameter in trainable.items():
-            if parameter.is_complex():
-                raise TaskError(
-                    f"parameter {name!r} is {parameter.dtype}. An individual is a real-valued vector (§3.3), so that "
-                    f"noise can be added to it. Make it a parameter of real and imaginary parts, and join them in "
-                    f"forward with torch.view_as_complex."
-                )
-        first, dtype = next((name, p.dtype) for name, p in trainable.items())
-        for name, parameter in trainable.items():
-            if parameter.dtype != dtype:
-                raise TaskError(
-                    f"parameter {name!r} is {parameter.dtype} while {first!r} is {dtype}. An individual is one row "
-                    f"of one real dtype, because recombination averages whole rows. Convert the trainable "
-                    f"parameters to one floating dtype (frozen ones may keep theirs)."
-                )
-        try:
-            copy.deepcopy(module)
-        except (RuntimeError, TypeError) as error:
-            raise TaskError(
-                f"{type(module).__name__} cannot be copied: {error}. Every individual is handed out as a copy of the "
-                f"network. Old-style weight_norm does this; use torch.nn.utils.parametrizations.weight_norm."
-            ) from error
         shapes = tuple(p.shape for p in trainable.values())
+        dtype = next(iter(trainable.values())).dtype
         return Genome(module, tuple(trainable), shapes, dtype, tuple(persistent_buffers(module)))
 
     @property
@@ -137,24 +106,21 @@ class Genome:
                 f"the network has a trainable parameter {next(iter(other))!r} that the population lacks. All "
                 f"individuals share one architecture. Make make_model return the same layers each time."
             )
+        ours, theirs = layout(self.template), layout(module)
+        for name in dict.fromkeys([*ours, *theirs]):
+            if name.startswith("buffer") and ours.get(name) != theirs.get(name):
+                raise TaskError(
+                    f"{name} of the network is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} in the "
+                    f"population. All individuals share one architecture. Make make_model return the same layers each "
+                    f"time."
+                )
 
 
-def _check_copies(module: nn.Module) -> None:
-    """Refuse a network that cannot be taken apart into a row and buffers, and put together again."""
-    for name, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            raise TaskError(
-                f"{f'layer {name!r}' if name else type(module).__name__} is a torch.jit.ScriptModule. Every "
-                f"individual is a copy of the network with a row written into it, and a compiled graph keeps its own. "
-                f"Return the nn.Module from make_model, and script what was trained afterwards."
-            )
-    for name, value in module.state_dict(keep_vars=True).items():
-        if not isinstance(value, Tensor):
-            raise TaskError(
-                f"the state dict has {name!r}, a {type(value).__name__} and not a tensor. An individual is a row of "
-                f"parameters and its buffers; other state would be lost when mates are averaged or a run is saved. "
-                f"Keep it in a buffer (register_buffer), or outside get_extra_state if it is a constant."
-            )
+def layout(module: nn.Module) -> dict[str, str]:
+    """Every parameter and persistent buffer, with its dtype and shape."""
+    named: dict[str, Tensor] = {f"parameter {name!r}": parameter for name, parameter in module.named_parameters()}
+    named |= {f"buffer {name!r}": buffer for name, buffer in persistent_buffers(module).items()}
+    return {name: f"{tensor.dtype} of shape {tuple(tensor.shape)}" for name, tensor in named.items()}
 
 
 def persistent_buffers(module: nn.Module) -> dict[str, Tensor]:
@@ -165,8 +131,16 @@ def persistent_buffers(module: nn.Module) -> dict[str, Tensor]:
 
 def build(make_model: Callable[[], nn.Module], seeds: Seeds) -> nn.Module:
     """A newly initialised network whose initial weights depend on the address alone."""
-    with global_randomness(seeds.integer()):
-        module = make_model()
+    try:
+        with global_randomness(seeds.integer()):
+            module = make_model()
+    except EsgdError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"make_model raised {type(error).__name__}: {error}. It is called without arguments, once per individual, "
+            f"and must build and return a new network each time. Call it by hand to see where."
+        ) from error
     if not isinstance(module, nn.Module):
         raise TaskError(
             f"make_model returned {type(module).__name__}, not an nn.Module. It must build and return a new network "

@@ -38,6 +38,10 @@ class Networks(Protocol):
         """The fitness of each row, summed over one part."""
         ...
 
+    def check_layout(self) -> None:
+        """Refuse networks that forward has given other parameters or buffers."""
+        ...
+
     def overflowed(self) -> list[int]:
         """The rows that have a parameter which is NaN or so large that its square overflows."""
         ...
@@ -69,6 +73,7 @@ class Scorer:
         try:
             return self._score(networks, rows, cutoff, begun)
         except REFUSALS:
+            networks.check_layout()
             diverged = networks.overflowed()
             if not diverged:
                 raise
@@ -97,6 +102,8 @@ class Scorer:
                 break
         if not any(seen.values()):
             raise TaskError("the fitness data have no samples. Give fitness= at least one, anew each time it is asked.")
+        if total is None:
+            networks.check_layout()
         if active:
             self._samples = seen[active[0]]
         if known := [parts[row] for row in active if isfinite(sums[row])]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
-from esgd.genome import Buffers, Row, persistent_buffers
-from esgd.protocols import Batch, Rules
+from esgd.engines.pickling import twin
+from esgd.errors import TaskError
+from esgd.genome import Buffers, Row, layout, persistent_buffers
+from esgd.protocols import Batch, Rules, Settings
+
+LossFunction = Callable[[nn.Module, Batch], Tensor]
+"""A loss or a fitness, as a task has it."""
 
 
 class Network:
@@ -31,9 +38,52 @@ class Network:
         if computing.compile:
             self.module.compile()
         self.normalised = statistics_layers(self.module)
+        self._made = self._modes = ModuleModes(self.module)
+        self._layout = layout(self.module)
+        self._writes = dict[bool, bool]()  # whether it writes into its input, by mode, once that has been seen
 
     def __len__(self) -> int:
         return 1
+
+    def prepare(self, settings: Settings) -> None:
+        """Apply a policy's settings to the network as make_model made it."""
+        self._made.enter(training=True)
+        self.rules.task.prepare(self.module, settings)
+        self._modes = ModuleModes(self.module)
+
+    def unprepare(self) -> None:
+        """Continue without settings."""
+        self._modes = self._made
+
+    def enter(self, *, training: bool) -> AttributeSnapshot:
+        """Put the network into a mode, with its plain attributes as they were at first."""
+        return self._modes.enter(training=training)
+
+    def lent(self, batch: Batch) -> Batch:
+        """The batch; a copy of it, as long as it is not known that the network does not write into its input."""
+        return pytree.tree_map_only(Tensor, twin, batch) if self._writes.get(self.module.training, True) else batch
+
+    def judge(self, function: LossFunction, batch: Batch) -> Tensor:
+        """A loss or a fitness of the loaded individual."""
+        training, given = self.module.training, self.lent(self.computing.to_device(batch))
+        before = None if training in self._writes else _versions(given)
+        with self.computing.autocast():
+            value = function(self.module, given)
+        if before is not None:
+            self._writes[training] = _versions(given) != before
+        return value
+
+    def check_layout(self) -> None:
+        """Refuse a network that forward has given other parameters or buffers."""
+        now = layout(self.module)
+        for name in dict.fromkeys([*self._layout, *now]):
+            if now.get(name) != self._layout.get(name):
+                was, became = (found.get(name, "missing") for found in (self._layout, now))
+                raise TaskError(
+                    f"forward has changed the network: {name} was {was} and is {became}. An individual is a row and "
+                    f"buffers of one layout, made before training. Build every layer in __init__; one that takes its "
+                    f"shape from a batch can be given a batch inside make_model."
+                )
 
     @torch.no_grad()
     def load(self, row: Row, buffers: Buffers) -> None:
@@ -58,15 +108,14 @@ class Network:
 
         The cumulative mean over the batches (momentum=None). Parents and offspring alike, before every fitness.
         """
-        self.module.eval()
+        self.enter(training=False)
         if not self.normalised or not self.rules.buffers.samples:
             return 0
         task, samples = self.rules.task, 0
 
         def forward(batch: Batch) -> None:
             nonlocal samples
-            with self.computing.autocast():
-                task.loss(self.module, self.computing.to_device(batch))
+            self.judge(task.loss, batch)
             samples += task.size(batch)
 
         for layer in self.normalised:
@@ -75,10 +124,16 @@ class Network:
         return samples
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
-        with self.computing.autocast():
-            return [float(self.rules.task.fitness(self.module, self.computing.to_device(batch)))]
+        self.enter(training=False)
+        return [float(self.judge(self.rules.task.fitness, batch))]
 
     def overflowed(self) -> list[int]:
         limit = torch.finfo(self.rules.genome.dtype).max ** 0.5
         sound = all(bool((parameter.detach().abs() < limit).all()) for parameter in self.parameters)
         return [] if sound else [0]
+
+
+def _versions(batch: Batch) -> list[int]:
+    """How often each tensor of a batch was written into."""
+    leaves = pytree.tree_leaves(batch)
+    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()]

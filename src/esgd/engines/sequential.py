@@ -80,6 +80,7 @@ class SequentialKernel:
 
     def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
         found = list[Score]()
+        self.network.unprepare()
         for state, parts in zip(states, begun, strict=True):
             self.network.load(state.row, state.buffers)
             found += self.scorer.score(self.network, cutoff, [parts])
@@ -87,6 +88,7 @@ class SequentialKernel:
 
     def calibrate(self, states: Sequence[NetworkState]) -> list[tuple[Buffers, int]]:
         found = list[tuple[Buffers, int]]()
+        self.network.unprepare()
         for state in states:
             self.network.load(state.row, state.buffers)
             samples = self.network.calibrate()

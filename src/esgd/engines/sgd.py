@@ -13,14 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
+from esgd.engines.fitness import REFUSALS
 from esgd.engines.network import Network
-from esgd.engines.optimizers import build_optimizer, kept_state
+from esgd.engines.optimizers import begin_late_momentum, build_optimizer, kept_state, make_dense, takes_sparse
 from esgd.errors import TaskError
 from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Repeats, Step, Task
+from esgd.protocols import Batch, Repeats, Settings, Step, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.schedules import Moment
 
@@ -56,11 +57,12 @@ class SequentialTrajectory:
         self._fitness = start.fitness
         self._epoch, self._placed = 0, False
         network.load(start.row, start.buffers)
-        self.task.prepare(network.module, policy.settings)
+        network.prepare(policy.settings)
         self.optimizer = build_optimizer(network.parameters, policy, start.optimizer_state, fused=not network.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = self.task.steps(policy.settings)
-        self._repeats = repeats(self.task, policy)
+        self._repeats = repeats(self.task, policy.settings)
+        self._densifies = network.sparse and not takes_sparse(policy)
 
     @property
     def fitness(self) -> Float[Tensor, " n"]:
@@ -71,21 +73,22 @@ class SequentialTrajectory:
         return self.network.row()[None]
 
     def epoch(self) -> None:
-        """One epoch; global generators are lent this epoch's seed, so dropout is addressed too."""
+        """One epoch; global generators and the network's own are lent its seeds, so dropout is addressed too."""
         s, number = self._epoch, -1
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
-            self.network.module.train()
+            self.network.enter(training=True).reseed(self.seeds.at("own", s))
             batches = self.task.batches(self.seeds.at("data", s), self.policy.settings)
             try:
                 for number, batch in enumerate(batches):
-                    self._update(
-                        self.network.computing.to_device(batch), s + number / self._steps if self._steps else s
-                    )
+                    self._update(batch, s + number / self._steps if self._steps else s)
                 if number < 0:
                     raise no_batches(s)
-            except (ArithmeticError, RuntimeError, ValueError):
-                if not self.network.overflowed():  # a network or loss that refuses NaN is one way of diverging
+            except REFUSALS:
+                self.network.check_layout()
+                if not self.network.overflowed():
                     raise
+            if s == 0:
+                self.network.check_layout()
         self._epoch, self._fitness, self.moved, self._placed = s + 1, nan, True, False
 
     def _update(self, batch: Batch, epoch: float) -> None:
@@ -98,17 +101,22 @@ class SequentialTrajectory:
         def closure() -> Tensor:
             for parameter in network.parameters:
                 parameter.grad = None  # the next backward writes there, nothing has to be zeroed
-            with network.computing.autocast():
-                loss = self.task.loss(network.module, batch)
-            checked_loss(loss)
+            loss = checked_loss(network.judge(self.task.loss, batch))
             loss.backward()
+            if self._densifies:
+                make_dense(network.parameters)
             if self.policy.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(network.parameters, self.policy.clip_norm)
             self.work.sgd_forward += samples
             self.work.sgd_backward += samples
             return loss.detach()
 
-        self.optimizer.step(closure)  # type: ignore[arg-type]
+        try:
+            self.optimizer.step(closure)  # type: ignore[arg-type]
+        except TypeError:
+            if not begin_late_momentum(self.optimizer):
+                raise
+            self.optimizer.step()
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
@@ -159,17 +167,18 @@ class SequentialTrajectory:
         return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
 
 
-def repeats(task: Task, policy: Policy) -> int:
+def repeats(task: Task, settings: Settings) -> int:
     """How often a step takes every sample through the network; the ledger counts it."""
-    return task.repeats(policy.settings) if isinstance(task, Repeats) else 1
+    return task.repeats(settings) if isinstance(task, Repeats) else 1
 
 
 def checked_loss(loss: Tensor) -> Tensor:
     """The loss, if SGD can use it."""
-    if loss.dim() or not loss.requires_grad:
+    if loss.dim() or not loss.requires_grad or loss.is_complex():
         raise TaskError(
-            f"the training loss has shape {tuple(loss.shape)} and requires_grad={loss.requires_grad}. SGD needs a "
-            f"scalar that depends on the network's parameters. Check that the loss uses the network's output."
+            f"the training loss is {loss.dtype} of shape {tuple(loss.shape)}, with requires_grad={loss.requires_grad}. "
+            f"SGD needs a real scalar that depends on the network's parameters. Check that the loss uses the network's "
+            f"output; of a complex one take .abs() or .real."
         )
     return loss
 

@@ -215,6 +215,11 @@ class Supervised:
                 f"the loss returned {type(value).__name__} {value!r}. It must return a torch tensor that gradients can "
                 f"flow through: a scalar mean, or one value per sample."
             )
+        if value.is_complex():
+            raise TaskError(
+                f"the loss is complex: {value.dtype}. Individuals are compared by their loss, and complex numbers have "
+                f"no order. Take its .abs() or .real."
+            )
         if value.dim() == 0:
             return value, output
         if len(value) == n:

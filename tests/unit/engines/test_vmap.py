@@ -430,7 +430,7 @@ def test_a_recorded_function_says_what_the_function_says() -> None:
         calls.append(1)
         return x.view(2, 2).expand(2, 2) * batch[0] + batch[1]
 
-    traced, x = Traced(function), torch.randn(4)
+    traced, x = Traced(function, nn.Identity()), torch.randn(4)
     for n in range(6):
         batch = (torch.randn(2, 2), float(n % 2))
         assert torch.equal(traced("key", x, batch), x.view(2, 2) * batch[0] + batch[1])

@@ -94,7 +94,7 @@ class ChunkNetworks:
 
     @torch.no_grad()
     def calibrate(self, rows: Sequence[int]) -> int:
-        self.batched.module.eval()
+        self.batched.network.enter(training=False)
         samples, rules = 0, self.batched.rules
         if self.batched.normalised and rules.buffers.samples:
             for group in in_groups(rows, self.width):
@@ -114,7 +114,8 @@ class ChunkNetworks:
 
         def forward(batch: Batch) -> None:
             nonlocal samples
-            self.batched.forward(full.stacks, full.buffers, self.batched.computing.to_device(batch))
+            given = self.batched.network.lent(self.batched.computing.to_device(batch))
+            self.batched.forward(full.stacks, full.buffers, given)
             samples += task.size(batch)
 
         layers = list(self.batched.normalised.values())
@@ -126,8 +127,13 @@ class ChunkNetworks:
         batch, found = self.batched.computing.to_device(batch), list[float]()
         for group in in_groups(rows, self.width):
             full = self.chunk.picked(group, self.width)
-            found += self.batched.fitness(full.stacks, full.buffers, batch).tolist()[: len(group)]
+            self.batched.network.enter(training=False)
+            losses = self.batched.fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
+            found += losses.tolist()[: len(group)]
         return found
+
+    def check_layout(self) -> None:
+        self.batched.network.check_layout()
 
     def overflowed(self) -> list[int]:
         return self.chunk.overflowed()

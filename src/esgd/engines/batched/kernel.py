@@ -41,11 +41,7 @@ class BatchedKernel:
         self.network = Network(rules, replace(computing, compile=False))  # compiled are the batched functions
         self.batched, self.scorer = BatchedNetwork(rules, computing, self.network), Scorer(rules.task)
         self.one_by_one = False  # for a fitness that cannot be batched
-        if self.network.sparse:
-            raise EngineError(
-                "Vmap cannot train an embedding with sparse=True: its gradients cannot be stacked. Use engine='loop', "
-                "or Pool(inner=Loop()) for all cores."
-            )
+        _check_layers(self.network)
         self._try_out()
 
     def _try_out(self) -> None:
@@ -54,12 +50,13 @@ class BatchedKernel:
         one = NetworkState(*genome.read(genome.template))
         two, seeds = Chunk.of(genome, [one, one], self.computing), self.rules.seeds.at("try out")
         with global_randomness(seeds.integer()):
-            task.prepare(self.batched.module, {})
+            self.network.prepare({})
             try:
                 batch = next(iter(task.batches(seeds, {})))
-                self.batched.unused = self._unused(one, self.computing.to_device(batch))
+                self.batched.unused = self._unused(one, batch)
                 part = next(iter(task.parts()))[1]
-            except EngineError:
+                self._score_plainly(part)
+            except EsgdError:
                 raise
             except Exception:  # noqa: BLE001  # what is wrong without vmap too, the run itself will say better
                 return
@@ -70,11 +67,10 @@ class BatchedKernel:
                     "Vmap cannot stack the batches of this task: they hold something other than tensors. Use "
                     "engine='loop', or Pool(inner=Loop()) for all cores."
                 ) from error
-            self.batched.module.train()
-            self.batched.try_out(two.stacks, two.copy().buffers, stacked)
-            self.batched.module.eval()
+            self.batched.try_out(two.stacks, two.buffers, stacked)
+            self.network.enter(training=False)
             try:
-                self.batched.fitness(two.stacks, two.buffers, self.computing.to_device(part))
+                self.batched.fitness(two.stacks, two.buffers, self.network.lent(self.computing.to_device(part)))
                 self._networks(two).calibrate([0, 1])
             except UNSUPPORTED:
                 self.one_by_one = True
@@ -82,19 +78,31 @@ class BatchedKernel:
     def _unused(self, state: NetworkState, batch: Batch) -> set[str]:
         """Parameters that the loss does not depend on: `torch.optim` leaves them alone, weight decay and all."""
         self.network.load(state.row, state.buffers)
-        self.network.module.train()
+        self.network.enter(training=True)
         before = persistent_buffers(self.network.module)
-        with self.computing.autocast(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again where they belong
-            loss = checked_loss(self.rules.task.loss(self.network.module, batch))
+            loss = checked_loss(self.network.judge(self.rules.task.loss, batch))
+        self.network.check_layout()
         for name, buffer in persistent_buffers(self.network.module).items():
             if buffer is not before[name]:
                 raise EngineError(
                     f"Vmap would lose what forward assigns to the buffer {name!r}. Change it in place (copy_, mul_, "
                     f"add_), or use engine='loop', or Pool(inner=Loop()) for all cores."
                 )
-        found = torch.autograd.grad(loss, self.network.parameters, allow_unused=True)
-        return {name for name, gradient in zip(self.rules.genome.names, found, strict=True) if gradient is None}
+        named = zip(self.rules.genome.names, self.network.parameters, strict=True)
+        trained = {name: parameter for name, parameter in named if parameter.requires_grad}
+        found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
+        return {name for name in self.rules.genome.names if found.get(name) is None}
+
+    @torch.no_grad()
+    def _score_plainly(self, part: Batch) -> None:
+        """Whether the network changes itself or its input when it is scored: that is seen best without vmap."""
+        self.network.enter(training=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.network.judge(self.rules.task.fitness, part)
+        self.network.check_layout()
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
@@ -146,11 +154,13 @@ class BatchedKernel:
         return found
 
     def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
+        self.network.unprepare()
         return self._score_chunk(Chunk.of(self.rules.genome, states, self.computing), cutoff, begun) if states else []
 
     def calibrate(self, states: Sequence[NetworkState]) -> list[tuple[Buffers, int]]:
         if not states:
             return []
+        self.network.unprepare()
         chunk, samples = Chunk.of(self.rules.genome, states, self.computing), 0
         if self.one_by_one:
             for i in range(len(chunk)):
@@ -170,6 +180,22 @@ class BatchedKernel:
     def _load(self, chunk: Chunk, i: int) -> None:
         state = chunk.state(i)
         self.network.load(state.row, state.buffers)
+
+
+def _check_layers(network: Network) -> None:
+    """Refuse by name what is known not to be batched."""
+    if network.sparse:
+        raise EngineError(
+            "Vmap cannot train an embedding with sparse=True: its gradients cannot be stacked. Use engine='loop', "
+            "or Pool(inner=Loop()) for all cores."
+        )
+    for name, layer in network.module.named_modules():
+        if layer._compiled_call_impl is not None or type(layer).__module__.startswith("torch._dynamo"):
+            raise EngineError(
+                f"Vmap cannot batch {f'layer {name!r}' if name else 'the network'}, which is compiled for one network "
+                f"at a time. Return it without torch.compile from make_model and use Vmap(compile=True), which "
+                f"compiles the batched step; or use engine='loop'."
+            )
 
 
 def _joined(results: Sequence[tuple[Stack, list[Outcome], Work]]) -> tuple[Stack, list[Outcome], Work]:

@@ -13,35 +13,37 @@ from torch.func import functional_call, grad, vmap
 from esgd.engines.batched.optimizers import BatchedEquations, clipped
 from esgd.engines.batched.trace import Traced
 from esgd.engines.computing import Computing
-from esgd.engines.network import Network
-from esgd.errors import EngineError
+from esgd.engines.network import LossFunction, Network
+from esgd.engines.sgd import checked_loss
+from esgd.errors import EngineError, EsgdError
 from esgd.protocols import Batch, Rules
+from esgd.randomness import global_randomness
 
 Stacked = Mapping[str, Tensor]
 """Tensors of shape (n, …) by name."""
 
-Judgement = Callable[[nn.Module, Batch], Tensor]
-"""A loss or a fitness, as a task has it."""
-
-UNSUPPORTED = (ArithmeticError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
+UNSUPPORTED = (
+    *(ArithmeticError, AssertionError, AttributeError, IndexError),
+    *(NotImplementedError, RuntimeError, TypeError, ValueError),
+)
 
 
 class BatchedNetwork:
     """The task's functions of (network, batch), for n rows and n batches, or for n rows and one batch."""
 
     def __init__(self, rules: Rules, computing: Computing, network: Network) -> None:
-        self.rules, self.computing, self.module = rules, computing, network.module
+        self.rules, self.computing, self.network, self.module = rules, computing, network, network.module
         names = {id(layer): name for name, layer in self.module.named_modules()}
         self.normalised = {names[id(layer)]: layer for layer in network.normalised}  # BatchNorm that keeps statistics
         self.unused = set[str]()  # parameters that the loss does not depend on
-        self._loss = Function(self.module, rules.task.loss, computing)
-        self._fitness = Function(self.module, rules.task.fitness, computing)
-        self._slope = vmap(grad(self._loss), in_dims=(0, 0, 0), randomness="different")
-        values = vmap(self._fitness, in_dims=(0, 0, None), randomness="error")
-        self._gradients = Traced(self._used_slope, compile=computing.compile)
-        self._values = Traced(values, compile=computing.compile)
+        loss, fitness = (Function(self.module, each, computing) for each in (rules.task.loss, rules.task.fitness))
+        checked = lambda *arguments: checked_loss(loss(*arguments))  # noqa: E731
+        self._slope = vmap(grad(checked), in_dims=(0, 0, 0), randomness="different")
+        values = vmap(fitness, in_dims=(0, 0, None), randomness="error")
+        self._gradients = Traced(self._used_slope, self.module, compile=computing.compile)
+        self._values = Traced(values, self.module, compile=computing.compile)
         self._steps = dict[Any, Traced]()  # by the equations of an optimizer
-        self._forward = vmap(self._loss, in_dims=(0, 0, None), randomness="error")
+        self._forward = vmap(loss, in_dims=(0, 0, None), randomness="error")
 
     def _used_slope(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> list[Tensor | None]:
         """∂ loss / ∂ parameter for each row on its own batch, or None; buffers change in place (BatchNorm)."""
@@ -70,7 +72,7 @@ class BatchedNetwork:
         used = [index for index, name in enumerate(stacks) if name not in self.unused]
         columns, update = equations.begin(factors, used), equations.update
         if update not in self._steps:
-            self._steps[update] = Traced(self._stepping(update), compile=self.computing.compile)
+            self._steps[update] = Traced(self._stepping(update), self.module, compile=self.computing.compile)
         key = _count(stacks), repr(settings), tuple(columns), limits is None
         self._steps[update](key, stacks, buffers, equations.state, columns, limits, batch)
 
@@ -97,21 +99,45 @@ class BatchedNetwork:
         self._forward(stacks, buffers, batch)
 
     def try_out(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> None:
-        """One gradient of a real batch, or an error that names the layer which cannot be batched."""
-        with EnteredLayers(self.module) as footprints:
+        """One gradient of a real batch, or an error that names the layer which cannot be batched.
+
+        If tensors are left in attributes, a second gradient finds out whether the next batch would use them.
+        """
+        entered = self.network.enter(training=True)
+        first = self._tried(stacks, buffers, batch)
+        left = entered.leaked()
+        if not left:
+            return
+        self.network.enter(training=True)
+        for attributes, name, value in left:
+            attributes[name] = value
+        second = self._tried(stacks, buffers, batch)
+        if not all(torch.allclose(first[name], second[name], equal_nan=True) for name in first):
+            raise EngineError(
+                f"Vmap would mix up what forward keeps in the attribute {left[0][1]!r} from one batch to the next: it "
+                f"runs many networks at once, and they have one attribute. Keep it in a buffer that is changed in "
+                f"place (copy_), or use engine='loop', or Pool(inner=Loop()) for all cores."
+            )
+
+    def _tried(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> dict[str, Tensor]:
+        own = {name: stack.clone() for name, stack in buffers.items()}
+        with EnteredLayers(self.module) as entered, global_randomness(0):
             try:
-                self._slope(stacks, buffers, batch)
+                slope: dict[str, Tensor] = self._slope(stacks, own, batch)
+            except EsgdError:
+                raise
             except UNSUPPORTED as error:
                 raise EngineError(
-                    f"Vmap cannot run {footprints.where()} for many networks at once: {_first_line(error)} Use "
+                    f"Vmap cannot run {entered.where()} for many networks at once: {_first_line(error)} Use "
                     f"engine='loop', or Pool(inner=Loop()) for all cores; they can do whatever PyTorch can."
                 ) from error
+        return slope
 
 
 class _Applied(nn.Module):
     """A function of (network, batch) as a module: `functional_call` puts rows into modules only."""
 
-    def __init__(self, network: nn.Module, function: Judgement) -> None:
+    def __init__(self, network: nn.Module, function: LossFunction) -> None:
         super().__init__()
         self.network, self.function = network, function
 
@@ -122,7 +148,7 @@ class _Applied(nn.Module):
 class Function:
     """The same as a pure function of one row, its buffers and a batch."""
 
-    def __init__(self, network: nn.Module, function: Judgement, computing: Computing) -> None:
+    def __init__(self, network: nn.Module, function: LossFunction, computing: Computing) -> None:
         self._applied, self._computing = _Applied(network, function), computing
 
     def __call__(self, row: Stacked, buffers: Stacked, batch: Batch) -> Tensor:

@@ -57,9 +57,9 @@ class BatchedTrajectory:
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
         self._epoch, self._placed = 0, False
-        self.task.prepare(batched.module, self.settings)
+        batched.network.prepare(self.settings)
         self._optimizers = self._families([start.optimizer_state for start in starts])
-        self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, policies[0])
+        self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, self.settings)
         clips = [inf if policy.clip_norm is None else policy.clip_norm for policy in policies]
         like = next(iter(self.chunk.stacks.values()))
         self._limits = torch.tensor(clips, dtype=like.dtype, device=like.device) if min(clips) < inf else None
@@ -90,7 +90,7 @@ class BatchedTrajectory:
     def epoch(self) -> None:
         s, number = self._epoch, -1
         with self.work.clock("sgd"), global_randomness(self.seeds[0].integer("globals", s)):
-            self.batched.module.train()
+            self.batched.network.enter(training=True).reseed(self.seeds[0].at("own", s))
             for number, batch in enumerate(together(self.task, self.seeds, s, self.settings)):
                 self._update(batch, s + number / self._steps if self._steps else s)
             if number < 0:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from esgd.engines.attributes import AttributeSnapshot
 from esgd.randomness import global_randomness
 
 VIEWS = {
@@ -33,14 +34,14 @@ REMEMBERED = 64
 class Traced:
     """A function that is recorded when it is called with the same shapes for the second time.
 
-    It is recorded twice. If the two differ, or Python's or NumPy's generator has moved, then its Python changes its
-    mind, and it is called as it is; so it is if it cannot be recorded. Random *tensors* (dropout) are operations like
-    all others, new in each call. With `compile` it is recorded and compiled at the first call: a fitness must not
-    change its last bits on the way.
+    It is recorded twice. If the two differ, or Python's or NumPy's generator or a number that `module` keeps has moved,
+    then its Python changes its mind, and it is called as it is; so it is if it cannot be recorded. Random *tensors*
+    (dropout) are operations like all others, new in each call. With `compile` it is recorded and compiled at the first
+    call: a fitness must not change its last bits on the way.
     """
 
-    def __init__(self, function: Callable[..., Any], *, compile: bool = False) -> None:  # noqa: A002
-        self._function, self._compile = function, compile
+    def __init__(self, function: Callable[..., Any], module: nn.Module, *, compile: bool = False) -> None:  # noqa: A002
+        self._function, self._module, self._compile = function, module, compile
         self._recordings = dict[Hashable, Callable[..., Any] | None]()
 
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
@@ -59,13 +60,16 @@ class Traced:
         return self._function(*arguments) if recording is None else recording(*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        kept = AttributeSnapshot(self._module)
         with global_randomness(0):
-            before = _python_state()
+            before = _python_state(), kept.stamp()
             try:
                 first, second = (_recorded(self._function, arguments) for _ in range(2))
+                steady = first.code == second.code and (_python_state(), kept.stamp()) == before
             except Exception:  # noqa: BLE001  # whatever a recorder cannot follow; a real error comes again when called
                 return self._function
-            steady = first.code == second.code and _python_state() == before
+            finally:
+                kept.restore()
         return first if steady else self._function
 
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from esgd.engines.pickling import LARGE, is_plain, reduced
+from esgd.engines.pickling import LARGE, Pickler, is_plain, lead, span
 
 Bytes = NDArray[np.uint8]
 
@@ -40,25 +39,9 @@ class Serialized:
     @staticmethod
     def of(value: Any, data: Any = ()) -> Serialized:
         """`data` hold those tensors and arrays of the value that are."""
-        file, buffers = io.BytesIO(), list[Bytes]()
-
-        def stays_inside(buffer: pickle.PickleBuffer) -> bool:
-            raw = buffer.raw()
-            if raw.nbytes >= LARGE:
-                buffers.append(np.frombuffer(raw, dtype=np.uint8))
-            return raw.nbytes < LARGE
-
-        pickler = _OutOfBandPickler(file, protocol=5, buffer_callback=stays_inside)
-        pickler.spans, pickler.numbers = [], {}
-        pickler.dump(value)
-        outside, read_only = [*pickler.spans, *buffers], Serialized.of(data)._outside if data else ()
-        places = {(each.ctypes.data, each.nbytes) for each in read_only}
-        return Serialized(
-            np.frombuffer(file.getbuffer(), dtype=np.uint8),
-            tuple(pickler.spans),
-            tuple(buffers),
-            frozenset(i for i, each in enumerate(outside) if (each.ctypes.data, each.nbytes) in places),
-        )
+        serialized, places = _packed(value)
+        read_only = set(_packed(data)[1]) if data else set()
+        return replace(serialized, data=frozenset(i for i, place in enumerate(places) if place in read_only))
 
     @property
     def _outside(self) -> tuple[Bytes, ...]:
@@ -76,40 +59,63 @@ class Serialized:
 
     def take(self) -> Any:
         """The value, in memory of its own except for data; without any, the memory that it came in can be freed."""
-        own = tuple(each if i in self.data else each.copy() for i, each in enumerate(self._outside))
+        own = tuple(each if i in self.data else _copy(each) for i, each in enumerate(self._outside))
         return Serialized(self.content, own[: len(self.spans)], own[len(self.spans) :]).read()
+
+
+Place = tuple[int, int]
+"""Address and length of memory."""
+
+
+def _packed(value: Any) -> tuple[Serialized, list[Place]]:
+    """A value, and where that lies which is outside its pickle."""
+    file, buffers = io.BytesIO(), list[Bytes]()
+
+    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes >= LARGE:
+            buffers.append(np.frombuffer(raw, dtype=np.uint8))
+        return raw.nbytes < LARGE
+
+    pickler = _OutOfBandPickler(file, protocol=5, buffer_callback=stays_inside)
+    pickler.spans, pickler.numbers = [], {}
+    pickler.dump(value)
+    content = np.frombuffer(file.getbuffer(), dtype=np.uint8)
+    places = [*pickler.numbers, *((each.ctypes.data, each.nbytes) for each in buffers)]
+    return Serialized(content, tuple(pickler.spans), tuple(buffers)), places
+
+
+def _copy(memory: Bytes) -> Bytes:
+    """A copy that is aligned as Ray's own memory is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that are read-only
+        return torch.from_numpy(memory).clone().numpy()
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How a tensor looks at a span of memory."""
+    """How a tensor looks at a span of memory, which begins `before` bytes before it: it stays aligned as it was."""
 
     span: int
+    before: int
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
 
-class _OutOfBandPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotations
+class _OutOfBandPickler(Pickler):
     spans: list[Bytes]
-    numbers: dict[tuple[int, int], int]  # address and length → number: what is looked at twice travels once
+    numbers: dict[Place, int]  # what is looked at twice travels once
 
     def persistent_id(self, value: Any) -> _Look | None:
         if type(value) is not Tensor or not is_plain(value) or value.nbytes < LARGE:
             return None
-        last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
-        key = value.data_ptr(), (last + 1) * value.dtype.itemsize
+        seen, before = span(value), lead(value)
+        key = seen.data_ptr(), len(seen)
         if key not in self.numbers:
-            begin = int(value.storage_offset()) * value.dtype.itemsize
-            seen = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage(), begin, (key[1],), (1,))
             self.numbers[key] = len(self.spans)
-            self.spans.append(seen.numpy())
-        return _Look(self.numbers[key], value.dtype, tuple(value.shape), value.stride())
-
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is Tensor and is_plain(value):
-            return reduced(value)
-        return super().reducer_override(value)
+            self.spans.append(torch.cat([seen.new_zeros(before), seen]).numpy() if before else seen.numpy())
+        return _Look(self.numbers[key], before, value.dtype, tuple(value.shape), value.stride())
 
 
 class _OutOfBandUnpickler(pickle.Unpickler):
@@ -119,4 +125,6 @@ class _OutOfBandUnpickler(pickle.Unpickler):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that are read-only
             memory = torch.from_numpy(self.spans[look.span]).untyped_storage()
-        return torch.empty(0, dtype=look.dtype).set_(memory, 0, look.shape, look.stride)
+        return torch.empty(0, dtype=look.dtype).set_(
+            memory, look.before // look.dtype.itemsize, look.shape, look.stride
+        )

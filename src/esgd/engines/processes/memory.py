@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from esgd.engines.computing import available_memory
+from esgd.engines.pickling import ALIGNMENT
 from esgd.errors import EngineError
 
 ARENA = 1 << 22
 """Smaller tensors share a segment of this many bytes, so that buffers do not use up file descriptors."""
-
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)

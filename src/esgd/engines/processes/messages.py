@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-import cloudpickle
 import torch
 from torch import Tensor
 
 from esgd.engines.contract import in_groups
-from esgd.engines.pickling import LARGE, is_plain, reduced
+from esgd.engines.pickling import LARGE, Pickler, is_plain, lead
 from esgd.engines.processes.memory import MappedSegments, SharedLocation, SharedMemory
 
 PASSED_AT_ONCE = 200  # open files; Linux allows 253 in a message
@@ -84,8 +83,8 @@ def _address(memory: SharedMemory, tensor: Tensor) -> SharedLocation:
     return address
 
 
-class _SharedMemoryPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no annotations
-    """cloudpickle, so that lambdas and classes of a script or notebook travel; tensors are addresses where they can."""
+class _SharedMemoryPickler(Pickler):
+    """Tensors are places in shared memory where they can be."""
 
     def __init__(self, file: io.BytesIO, memory: SharedMemory, kept: list[Tensor], aside: Any, *, share: bool) -> None:
         super().__init__(file, protocol=5, buffer_callback=aside)
@@ -103,15 +102,12 @@ class _SharedMemoryPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has
             self.segments.add(address.segment)
         return address
 
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is Tensor and is_plain(value):
-            return reduced(value)
-        return super().reducer_override(value)
-
     def _shared(self, tensor: Tensor) -> SharedLocation:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._storages:
-            whole = self.memory.shared(torch.empty(0, dtype=torch.uint8).set_(storage))
+            content = torch.empty(0, dtype=torch.uint8).set_(storage)
+            before = lead(content)
+            whole = self.memory.empty(before + len(content), dtype=torch.uint8)[before:].copy_(content)
             self._storages[storage.data_ptr()] = whole
             self.kept.append(whole)
         copy = _address(self.memory, self._storages[storage.data_ptr()])
