@@ -7,7 +7,8 @@ digests and the run that it belongs to; one that was cut short or altered is rec
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from esgd.errors import ForeignCodeError, RunError
+from esgd.errors import ForeignCodeError, RunError, shown
 from esgd.generation import State, read_past
 from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
 from esgd.run.files import digest, read_table, remove, sync
 from esgd.run.history import read_history, spell
+
+_ID = re.compile(r"\d{1,18}\.\d+\.\d+(@\d+)*")  # of a birth
+_STATE = re.compile(r"\d{1,9}/.+")  # the number of a parameter, and the name of what an optimizer keeps for it
 
 TENSORS, WORDS, HISTORY = "tensors.safetensors", "state.json", "history.jsonl"
 
@@ -82,7 +86,11 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
         population = _population(words["population"], tensors, "population", genome, allow)
         archive = _population(words["archive"], tensors, "archive", genome, allow)
         history = tuple(read_history(path / HISTORY))
-        return State(int(words["k"]), population, archive, history, read_past(history, allow=allow))
+        if words["k"] != len(history) or len(archive) != 1:
+            raise ValueError(
+                f"k is {words['k']!r}, with {len(history)} lines of history and {len(archive)} in the archive"
+            )
+        return State(len(history), population, archive, history, read_past(history, allow=allow))
     except ForeignCodeError as error:
         raise RunError(f"{path}: {error}") from error
     except RunError:
@@ -186,15 +194,19 @@ def _population(
     layout = [[parameter, list(shape)] for parameter, shape in zip(genome.names, genome.shapes, strict=True)]
     if words["layout"] != layout:
         raise RunError("the checkpoint belongs to a network with other layers than make_model builds now.")
-    births = tuple(
-        Birth(id_, tuple(mates), sigma, tuple(parents), founder)
-        for id_, mates, sigma, parents, founder in words["births"]
-    )
+    births = tuple(map(_birth, words["births"]))
     prefix = f"{name}/buffers/"
     buffers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
     rows, fitness, n = tensors[f"{name}/rows"], tensors[f"{name}/fitness"], len(births)
-    if rows.shape != (n, genome.size) or fitness.shape != (n,) or len(words["policies"]) != n:
+    if rows.shape != (n, genome.size) or fitness.shape != (n,):
         raise ValueError(f"{name} has {n} births, but tensors of {tuple(rows.shape)} and {tuple(fitness.shape)}")
+    if not len(words["policies"]) == len(words["baggage"]) == n:
+        raise ValueError(f"{name} has {n} births, but other numbers of policies or baggage")
+    like = {key: (buffer.dtype, (n, *buffer.shape)) for key, buffer in genome.read(genome.template)[1].items()}
+    if rows.dtype != genome.dtype or like != {key: (each.dtype, tuple(each.shape)) for key, each in buffers.items()}:
+        raise ValueError(f"{name} has rows or buffers that the network has not")
+    if not fitness.is_floating_point() or fitness.isnan().any():
+        raise ValueError(f"{name} has a fitness that is no number")
     return Population(
         genome=genome,
         rows=rows,
@@ -206,10 +218,19 @@ def _population(
     )
 
 
+def _birth(words: Sequence[Any]) -> Birth:
+    id_, mates, sigma, parents, founder = words
+    told = isinstance(id_, str) and _ID.fullmatch(id_) and all(isinstance(parent, str) for parent in parents)
+    if not told or not all(type(number) is int for number in (*mates, founder)) or type(sigma) not in (int, float):
+        raise ValueError(f"{shown(words)} is no birth")
+    return Birth(id_, tuple(mates), sigma, tuple(parents), founder)
+
+
 def _optimizer_state(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
     if kind is None:
         return None
     prefix = f"{name}/baggage/{j}/"
-    return OptimizerState(
-        kind, {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    )
+    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    if not isinstance(kind, str) or not all(_STATE.fullmatch(key) for key in own):
+        raise ValueError(f"{shown(kind)} with {shown(list(own))} is no state of an optimizer")
+    return OptimizerState(kind, own)
