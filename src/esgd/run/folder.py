@@ -189,26 +189,30 @@ class RunFolder:
     def _mend_history(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
         """Make history.jsonl hold the checkpoint's lines; one that says something else is kept aside and named.
 
-        Later lines are dropped, because those generations will be made again, and missing ones are put back.
+        Later lines are dropped, because those generations will be made again, and missing ones are put back. A last
+        line without its end was cut short while it was written, and is dropped, too.
         """
+        cut = False
         try:
             there = read_history(self.history_file)
             with open_to_read(self.history_file) as file:
-                spoilt = sum(1 for _ in file) > len(there)
+                ended = [line.endswith(b"\n") for line in file]
         except FileNotFoundError:
             there, altered = [], False
         except RunError:  # a folder, a device
             there, altered = [], True
         else:
-            common = min(len(there), len(lines))
-            altered = spoilt or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
+            common, cut = min(len(there), len(lines)), not all(ended)
+            altered = (
+                sum(ended) > len(there) or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
+            )
         with explained(self.path, "Mending the history", "It is as it was."):
             if altered:
                 remove(self.path / DAMAGED)
                 self.history_file.rename(self.path / DAMAGED)
             else:
                 lines = [*there[: len(lines)], *lines[len(there) :]]  # they know what their checkpoints took
-            if lines != there or altered:
+            if lines != there or altered or cut:
                 rewrite(self.history_file, lines)
         return [f"{self.history_file} is not what the checkpoints say; it was kept as {DAMAGED}."] if altered else []
 

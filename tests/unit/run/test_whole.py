@@ -19,7 +19,8 @@ from torch.nn import functional as F
 import esgd as library
 from esgd.errors import RunError
 from esgd.recipe import Recipe
-from esgd.run import verify
+from esgd.run import read_history, verify
+from esgd.run.folder import same_lines
 from tests.command import esgd
 
 X = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
@@ -139,6 +140,18 @@ def test_resume_leaves_nothing_behind_that_a_kill_left(folder: Path) -> None:
     (folder / "checkpoint" / ".000003.new").mkdir()
     fit(folder)
     assert not list(folder.rglob(".*.new"))
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2, 3])
+def test_a_line_that_was_cut_short_while_it_was_written_is_no_damage(folder: Path, whole: int) -> None:
+    path = folder / "history.jsonl"
+    before = path.read_bytes()
+    lines = before.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:whole]) + lines[min(whole, 2)][:40])
+    fit(folder)
+    assert same_lines(read_history(path), [json.loads(line) for line in lines])
+    assert verify(folder).faults == ()
+    assert not (folder / "history.jsonl.damaged").exists()
 
 
 def test_resume_removes_the_checkpoint_that_a_kill_kept_from_being_removed(folder: Path) -> None:
