@@ -79,7 +79,7 @@ def test_a_failure_is_said_once_and_what_was_missed_is_sent_later(capfd: pytest.
     assert len(result.history) == 7
     assert tracker.seen == [1, 2, 3, 4, 5, 6, 7], "in order, each once"
     said = capfd.readouterr().err
-    assert said.count("Notebook failed: No space left on device. The run goes on") == 1
+    assert said.count("Notebook failed: No space left on device. The run continues") == 1
     assert said.count("Notebook is back, with every generation") == 1
 
 
