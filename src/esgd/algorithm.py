@@ -24,7 +24,7 @@ def evolve(
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
 
-    `start` is a population of your own, or a generation's `state` to go on from, bit for bit as if there was no stop.
+    `start` is your own population, or the `state` of a generation: from there the run continues, bit-identically.
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed, start)  # bad input is refused here, not at the first generation

@@ -30,7 +30,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | N
         genome = begun
     elif start is not None:
         raise RecipeError(
-            f"start is a {type(start).__name__}. evolve() starts from a Population or goes on from the state of a "
+            f"start is a {type(start).__name__}. evolve() starts from a Population or continues from the state of a "
             f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
         )
     return Rules(

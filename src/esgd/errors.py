@@ -32,7 +32,7 @@ class TaskError(EsgdError, ValueError):
 
 
 class FitnessError(EsgdError, ArithmeticError):
-    """The fitness breaks a condition of Theorem 1, or is not finite for anybody."""
+    """The fitness breaks a condition of Theorem 1, or is not finite for any individual."""
 
 
 class RunError(EsgdError, OSError):
@@ -52,7 +52,7 @@ class EngineError(EsgdError, RuntimeError):
 
 
 class TrackerError(EsgdError, RuntimeError):
-    """A tracker cannot be opened, or is none: said before anything is trained."""
+    """A tracker cannot be opened, or a value is not a tracker; raised before training starts."""
 
 
 class MissingExtraError(EsgdError, ImportError):

@@ -38,11 +38,11 @@ _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run ends with.
+    """The result of a run.
 
     | attribute    | meaning                                                                              |
     |--------------|--------------------------------------------------------------------------------------|
-    | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual there ever was          |
+    | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual of the whole run        |
     | `fitness`    | its fitness                                                                          |
     | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
@@ -106,27 +106,26 @@ def fit(
     report: bool = True,
     allow: Collection[str] = (),
 ) -> Result:
-    """Evolve a population to the end and return the fittest network.
+    """Train a population for all generations of the recipe and return the result with the fittest network.
 
-    With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data it
-    goes on where it stopped, and the result is the same, bit for bit, as if it never had; a folder of another run is
-    refused.
-    At the end `report.html` is written there, unless `report` is False.
+    With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data, the
+    run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
+    of another run is refused. At the end `report.html` is written there, unless `report` is False.
 
-    `progress` is True for what suits the place (bars on a terminal, a figure in a notebook, plain lines in a file),
-    False for nothing, or one of "bars", "plain", "json". `trackers` are told of every generation; see
-    `esgd.integrations`. One that fails on the way is named, and the run goes on. `origin` is what `esgd resume` finds
-    the task by: a built-in, a TOML file or "package.module:task".
+    `progress` is True (bars on a terminal, a figure in a notebook, plain lines in a file), False for nothing, or one of
+    "bars", "plain", "json". `trackers` receive every generation; see `esgd.integrations`. If one fails during the run,
+    there is a warning and the run continues. `origin` is the name by which `esgd resume` finds the task: a built-in, a
+    TOML file or "package.module:task".
 
-    A run folder is data. What is read from it names our own values, and code of the packages that your recipe and
-    engine are made of; `allow` adds further ones.
+    A run folder is data. It can name only our own values, and code of the packages that your recipe and engine come
+    from; `allow` adds further packages.
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
     seed = rules.seeds.root
     check_trackers(trackers)
     check_progress(progress)
-    choose(engine, rules)  # what is no engine is refused before there is a folder
+    choose(engine, rules)  # a wrong engine is refused before a folder is made
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
         this = _identity(recipe, seed, rules)
@@ -145,15 +144,15 @@ def fit(
             for line in history:
                 followers.write(line)
             for problem in damaged:
-                reports.say(f"{problem} Going on from generation {done}.")
+                reports.say(f"{problem} Continuing from generation {done}.")
             if state:
-                reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are there already.")
+                reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are already done.")
             try:
                 if done < recipe.stage_count:
                     if choice.why:
                         reports.say(choice.why)
                     generations = evolve(task, recipe, seed=seed, engine=choice.engine, start=state, tick=reports.tick)
-                    state = None  # while a generation is made, nobody holds the one before
+                    state = None  # while a generation is made, the one before is not kept in memory
                     for generation in generations:
                         saved = folder.save(generation.state, run=digest(manifest))
                         reports.generation(generation)
@@ -174,8 +173,8 @@ def fit(
 
 
 def _id(manifest: Mapping[str, Any]) -> str:
-    """What trackers know the run by. They put it into the names of files and into queries, so what is no id of ours is
-    not passed on: such a run is told from others by its whole manifest."""
+    """The id that trackers know the run by. They put it into file names and queries, so an id that is not ours is not
+    passed on: such a run gets the hash of its manifest."""
     known = str(manifest.get("id"))
     own = re.fullmatch(r"[0-9a-f]{32}", known)
     return known if own else sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:32]
@@ -188,7 +187,7 @@ def _name(path: Path | None, seed: int) -> str:
 def _choice(
     engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe, allow: Collection[str]
 ) -> Choice:
-    """The engine to use; a run that chose for itself goes on with what it began with."""
+    """The engine to use; a run that chose its engine itself keeps it."""
     if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
         began = _engine_of(manifest, allow)
         if isinstance(began, Ray) and began.address not in (None, "auto"):
@@ -201,8 +200,12 @@ def _choice(
     choice = choose(engine, rules, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)
-        same = "The bits are the same." if bits(choice.engine) == bits(began) else "The last bits may differ."
-        return replace(choice, why=f"engine: {choice.engine}; this run began with {began}. {same}")
+        same = (
+            "The results are bit-identical."
+            if bits(choice.engine) == bits(began)
+            else "Results may differ in the last bits."
+        )
+        return replace(choice, why=f"engine: {choice.engine}; this run started with {began}. {same}")
     return choice
 
 
@@ -213,7 +216,10 @@ def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
     except RecipeError as error:
         raise RunError(f"'engine' in manifest.json: {error} Or give the engine yourself, such as 'loop'.") from error
     if not isinstance(engine, Engine) or isinstance(engine, type):
-        raise RunError(f"'engine' in manifest.json is {manifest['engine']!r}, which is no engine. Give one yourself.")
+        raise RunError(
+            f"'engine' in manifest.json is {manifest['engine']!r}, which is not an engine. Name one yourself, such as "
+            f"'loop'."
+        )
     return engine
 
 
@@ -221,8 +227,8 @@ def _farewell(done: int, path: Path | None, origin: str, allow: Collection[str])
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
     allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
-    how = f"esgd resume {path}{allowed}" if origin else "run the same again"
-    return f"Stopped. {done} generations are saved in {path}. To go on: {how}"
+    how = f"esgd resume {path}{allowed}" if origin else "run the same program again"
+    return f"Stopped. {done} generations are saved in {path}. To continue: {how}"
 
 
 def _package_of(origin: str) -> list[str]:
@@ -232,12 +238,12 @@ def _package_of(origin: str) -> list[str]:
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
         reports.say(f"report: {write_run(path)}")
-    except Exception as error:  # noqa: BLE001  # whatever cannot be drawn, the run itself is safe
+    except Exception as error:  # noqa: BLE001  # whatever cannot be drawn, the run is saved
         reports.warn(f"No report: {error}")
 
 
 def _identity(recipe: Recipe, seed: int, rules: Rules) -> dict[str, Any]:
-    """What makes a run this run and no other."""
+    """What distinguishes a run from all others."""
     genome = rules.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return {

@@ -1,4 +1,4 @@
-"""The record of one generation, and the state a run can go on from."""
+"""The record of one generation, and the state from which a run can continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class State:
     | `population` | Ψ^(k)                                                            |
     | `archive`    | the fittest individual ever seen, as a population of one         |
     | `history`    | the history lines of generations 1 … k                           |
-    | `past`       | how every policy has fared so far, for species that learn from it |
+    | `past`       | the results of all earlier policies, for species that learn from it |
     """
 
     k: int
@@ -38,7 +38,7 @@ _OUTCOME = ("id", "before", "after", "accepted")
 
 
 def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = ()) -> tuple[Fared, ...]:
-    """How every policy has fared, from the lines of a history; `allow` has the packages that a policy may name."""
+    """The results of all policies, from the lines of a history; `allow` has the packages that a policy may name."""
     return tuple(
         Fared(
             k=line["k"],
@@ -54,7 +54,7 @@ def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = 
 
 @dataclass(frozen=True)
 class Note:
-    """A health note: one sentence that says what it means and what to change."""
+    """A health note: what was seen, what it means and what to change."""
 
     kind: str
     text: str
@@ -71,11 +71,11 @@ class Generation:
     |--------------------------|--------------------------------------------------------------------------------|
     | `population`             | Ψ^(k); after an evolution step the elites come first                           |
     | `elites`                 | m                                                                              |
-    | `policies`               | what was drawn for each individual of Ψ^(k−1)                                  |
-    | `before`                 | Ψ^(k−1), as the SGD step found it: ids and fitness                             |
+    | `policies`               | the policy drawn for each individual of Ψ^(k−1)                                |
+    | `before`                 | Ψ^(k−1) before the SGD step: ids and fitness                                   |
     | `offspring_among_elites` | share of the m elites that were born in this generation (figure 2)             |
     | `guarantee`              | "held", or "waived" with the reason in `waiver`                                |
-    | `state`                  | what a run goes on from                                                        |
+    | `state`                  | the state from which a run can continue                                        |
     | `test`                   | metrics of the fittest on the split that selection never sees                  |
     """
 
@@ -130,7 +130,7 @@ class Generation:
 
     @property
     def fared(self) -> tuple[Fared, ...]:
-        """How the policies of this generation fared; what is not finite counts as inf, as it does when it is read."""
+        """The results of the policies of this generation; a fitness that is not finite counts as inf."""
         outcomes = zip(self.policies, self.before, self.after, self.accepted, strict=True)
         return tuple(
             Fared(
@@ -144,7 +144,7 @@ class Generation:
         )
 
     def record(self) -> dict[str, Any]:
-        """The generation as one JSON object; what is not finite becomes null."""
+        """The generation as one JSON object; numbers that are not finite become null."""
         population, work = self.population, self.work
         known = work.seconds_sgd + work.seconds_fitness + work.seconds_evolution
         leader = self.best.policy

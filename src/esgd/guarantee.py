@@ -1,7 +1,7 @@
 """The guarantee: for a fixed, deterministic fitness and certain back-off, J of the m' best never rises, m' ≤ m.
 
-Theorem 1 and its corollary. What is checked is a little stronger and has no rounding in it: the i-th best fitness
-never rises, for every i ≤ m; means of such values cannot rise either.
+Theorem 1 and its corollary. The check is slightly stronger and free of rounding: the i-th best fitness never rises,
+for every i ≤ m. Then the means of these values cannot rise either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check(before: Float[Tensor, " n"], after: Float[Tensor, " n"], elites: int, 
 
 
 def check_same_fitness(line: Mapping[str, Any], stored: float, now: float) -> None:
-    """Refuse to go on with a run whose fitness is not the function it was; rounding is let through."""
+    """Refuse to continue a run whose fitness function has changed; differences by rounding are accepted."""
     if line["guarantee"] == "held" and abs(now - stored) > CHANGED * abs(stored):
         raise FitnessError(
             f"the fittest individual of the saved run had the fitness {stored:.9g}; scored again it has {now:.9g}. "
@@ -58,7 +58,7 @@ def check_same_fitness(line: Mapping[str, Any], stored: float, now: float) -> No
 
 
 def check_start(population: Population) -> None:
-    """Refuse a start in which nobody has a finite fitness."""
+    """Refuse an initial population without any finite fitness."""
     if not torch.isfinite(population.fitness).any():
         raise FitnessError(
             f"all {len(population)} individuals of the initial population have a fitness that is NaN or inf. "

@@ -1,6 +1,7 @@
-"""Health notes: what a run shows about itself that its numbers hide. One sentence each; what it means, what to change.
+"""Health notes: problems of a run that its numbers do not show directly. A note says what was seen, what it means and
+what to change.
 
-The thresholds come from trials on small image and sequence tasks, and each is named here once.
+The thresholds come from trials on small image and sequence tasks. Each has a name here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SHORT_GENERATION = (
 HOT_START = 0.5  # share of generation 1's updates that back off
 FROZEN = 0.9  # share of a later generation's updates that back off
 FLAT = 1e-4  # spread of the elites' fitness relative to the best
-GAP = 0.25  # by how much the test loss exceeds the fitness, relative to it
+GAP = 0.25  # the excess of the test loss over the fitness, relative to the fitness
 DRIFT = 0.02  # relative rise of the test loss while the fitness falls
 
 
@@ -29,9 +30,10 @@ def examine(
     *,
     comparable: bool = False,
 ) -> tuple[Note, ...]:
-    """The notes that generation `line` deserves; each kind is said once in a run, when it first applies.
+    """The notes for the generation `line`. A run has at most one note of each kind, when it first applies.
 
-    `steps` are those of an epoch; `comparable` says that the fitness is the same loss as the test split's.
+    `history` has the lines of the earlier generations. `steps` is the number of SGD steps in an epoch, None if it is
+    unknown. `comparable` says that the fitness is the same loss as that of the test split.
     """
     said = {note["kind"] for earlier in history for note in earlier["notes"]}
     found = [*_notes(line, history, recipe, steps), *(_gap(line) if comparable else ())]
@@ -46,28 +48,28 @@ def _notes(
     if steps is not None and 0 < recipe.sgd_epochs * steps < SHORT_GENERATION and recipe.evolution_steps:
         yield Note(
             "short",
-            f"A generation has only {recipe.sgd_epochs * steps} SGD steps, too few for a redrawn optimizer to show "
-            f"what it can do; plain populations win such races. Raise sgd_epochs until a generation has "
-            f"{SHORT_GENERATION} steps and more.",
+            f"A generation has only {recipe.sgd_epochs * steps} SGD steps. This is too few for a newly drawn optimizer "
+            f"to show its effect; a plain population is usually better. Raise sgd_epochs until a generation has at "
+            f"least {SHORT_GENERATION} steps.",
         )
     if line["diverged"] == mu > 1:
         yield Note(
             "diverged",
-            f"All {mu} individuals diverged in the SGD step of generation {k}, so nothing was learnt from gradients. "
+            f"All {mu} individuals diverged in the SGD step of generation {k}, so the gradients improved nothing. "
             f"Lower the learning-rate ranges, or look for NaN in the training data.",
         )
     elif k == 1 and refused > HOT_START:
         yield Note(
             "hot",
-            f"{refused:.0%} of the updates of generation 1 made the fitness worse and were backed off: the "
-            f"learning-rate ranges are too hot for this start. Lower their top.",
+            f"{refused:.0%} of the updates of generation 1 made the fitness worse and were backed off. The "
+            f"learning-rate ranges are too high for this start. Lower their top.",
         )
     elif refused > FROZEN:
         yield Note(
             "frozen",
-            f"{refused:.0%} of the SGD updates of generation {k} were backed off: the population is nearly frozen, "
-            f"and what still improves is selection on the fitness set. Anneal the learning rate (gamma, schedule), "
-            f"enlarge the fitness set, or stop here.",
+            f"{refused:.0%} of the SGD updates of generation {k} were backed off. The population is nearly frozen: "
+            f"only selection on the fitness set still improves the fitness. Anneal the learning rate (gamma, "
+            f"schedule), enlarge the fitness set, or stop here.",
         )
     yield from _diversity(line, recipe)
     yield from _drift(line, history)
@@ -78,15 +80,15 @@ def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
     if len(elites) > 1 and elites[-1] - elites[0] <= FLAT * abs(elites[0]):
         yield Note(
             "flat",
-            f"The {len(elites)} elites differ by less than {FLAT:.2%} in fitness: they are nearly one network, and "
-            f"breeding them brings little that is new. Lower elites, raise the mutation's sigma, or stop here.",
+            f"The fitness of the {len(elites)} elites differs by less than {FLAT:.2%}. They are nearly one network, "
+            f"and their offspring bring little that is new. Lower elites, raise the mutation's sigma, or stop here.",
         )
     if line["founders"] == 1 and len(line["fitness"]) > 1 and not recipe.start.common:
         yield Note(
             "lineage",
-            f"From generation {line['k']} on everybody descends from one initial network through its fittest mates; "
-            f"the diversity of the random start is used up. Lower elites or let the rest come from parents "
-            "(survival.rest) to keep more.",
+            f"From generation {line['k']} on, all individuals descend from one initial network through their fittest "
+            f"mates. The diversity of the random start is lost. Lower elites, or let the rest come from parents "
+            "(survival.rest), to keep more of it.",
         )
 
 
@@ -95,9 +97,10 @@ def _gap(line: Mapping[str, Any]) -> Iterator[Note]:
     if loss is not None and fitness is not None and loss > fitness * (1 + GAP):
         yield Note(
             "gap",
-            f"In generation {line['k']} the fittest has a fitness of {fitness:.4g} but a loss of {loss:.4g} on the "
-            f"split that selection never sees: judge by the latter. If the fitness is the training loss that is "
-            f"over-fitting as usual; if it is a validation set, it is too small for so many looks at it.",
+            f"In generation {line['k']} the fittest individual has a fitness of {fitness:.4g}, but a loss of "
+            f"{loss:.4g} on the test split, which selection never sees. Judge by the test loss. If the fitness is the "
+            f"training loss, this is the usual over-fitting. If it is the loss on a validation set, the set is too "
+            f"small for so many evaluations.",
         )
 
 
@@ -111,7 +114,7 @@ def _drift(line: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Ite
     if loss > lowest * (1 + DRIFT) and fitness < then:
         yield Note(
             "overfit",
-            f"Since generation {when} the best fitness fell from {then:.4g} to {fitness:.4g}, but on the split that "
-            f"selection never sees the loss rose from {lowest:.4g} to {loss:.4g}: the fitness set is being "
-            f"over-fitted. Enlarge it, or stop at {when}.",
+            f"Since generation {when} the best fitness fell from {then:.4g} to {fitness:.4g}, but the loss on the test "
+            f"split, which selection never sees, rose from {lowest:.4g} to {loss:.4g}. The population over-fits the "
+            f"fitness set. Enlarge the fitness set, or stop at {when}.",
         )

@@ -34,10 +34,10 @@ class Policy:
     | field       | meaning                                                                            |
     |-------------|------------------------------------------------------------------------------------|
     | `optimizer` | a class of `torch.optim` in lower case ("sgd", "adamw"), or "package.module:Class" |
-    | `hyper`     | its keyword arguments; `lr` is the one really applied, annealing included          |
-    | `settings`  | what the task understands: batch size, dropout, …                                  |
+    | `hyper`     | its keyword arguments; `lr` is applied as it is, annealing included                |
+    | `settings`  | settings of the task: batch size, dropout, …                                       |
     | `schedule`  | factor on `lr` inside the generation                                               |
-    | `annealing` | γ^k, the part of `lr` that is owed to the generation, so lr / annealing is the draw |
+    | `annealing` | γ^k, the factor of the generation in `lr`; lr / annealing is the drawn value        |
     | `clip_norm` | largest gradient norm, or None                                                     |
 
     >>> print(Policy(optimizer="adam", hyper={"lr": 2.7e-4}))
@@ -123,7 +123,7 @@ def check_trainable(policy: Policy) -> None:
 
 
 def check_clip_norm(clip_norm: float | None) -> None:
-    """Refuse a limit that would turn gradients around."""
+    """Refuse a limit that is not positive."""
     if clip_norm is not None:
         check_number("clip_norm", clip_norm, above=0, meaning=_CLIP)
 

@@ -24,7 +24,7 @@ _COLUMNS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """An offspring before it is built: who its mates are, how strongly it mutates, and its random address.
+    """An offspring before it is built: its mates, the strength of its mutation, and its random address.
 
     | field     | meaning                                                                          |
     |-----------|----------------------------------------------------------------------------------|
@@ -47,7 +47,7 @@ class Birth:
         return int(self.id.split(".")[0])
 
     def record(self) -> dict[str, Any]:
-        """What the history keeps of it."""
+        """The birth as it is written to the history."""
         return {"id": self.id, "parents": list(self.parents), "sigma": self.sigma, "founder": self.founder}
 
 
@@ -68,9 +68,9 @@ class Population:
     | `rows`     | (n, d)     | trainable parameters                                                 |
     | `buffers`  | (n, …) each | persistent buffers, stacked                                         |
     | `fitness`  | (n,) f64   | lower is better; +inf for a diverged individual                      |
-    | `births`   | n          | where each came from                                                 |
-    | `policies` | n          | the last *accepted* policy of each, own or its fittest mate's        |
-    | `optimizer_states` | n  | what each keeps of its optimizer between generations, if anything    |
+    | `births`   | n          | the birth of each individual                                         |
+    | `policies` | n          | the last *accepted* policy of each; for offspring, the fittest mate's |
+    | `optimizer_states` | n  | the optimizer state that each keeps between generations, if any      |
     """
 
     genome: Genome
@@ -164,9 +164,9 @@ class Population:
 
     @property
     def diversity(self) -> float:
-        """Root mean square of the distances between two individuals, of those with a finite fitness; 0 for one alone.
+        """Root mean square distance of two individuals, among those with a finite fitness; 0 if there is only one.
 
-        Without the n² pairs: the mean of ‖θ_i − θ_j‖² over i ≠ j is twice the sum of the parameters' variances.
+        The n² pairs are not needed: the mean of ‖θ_i − θ_j‖² over i ≠ j is twice the sum of the parameters' variances.
         """
         alive = self.fitness.isfinite()
         n = int(alive.sum())

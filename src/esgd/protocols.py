@@ -1,6 +1,6 @@
-"""The plug points. Each is a `Protocol`: whatever has the right shape qualifies, most often a plain function.
+"""The protocols of plug-ins. Any object with the right methods qualifies, most often a plain function.
 
-Four rooms implement them and never import one another: `tasks/`, `species/`, `operators/`, `engines/`.
+Four packages implement them and never import one another: `tasks/`, `species/`, `operators/`, `engines/`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Task(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of the data: names, sizes, fingerprints."""
+        """The data as the manifest describes them: names, sizes, fingerprints."""
         ...
 
 
@@ -94,11 +94,11 @@ class DealsTogether(Protocol):
 
 @runtime_checkable
 class HoldsData(Protocol):
-    """A task that says what its data are. Nobody writes into them, so all workers of a machine can read one copy;
-    whatever else a task holds, each worker has for itself."""
+    """A task that names its data. They are never written to, so all workers of a machine can read one copy. Of
+    everything else in a task each worker has its own copy."""
 
     def data(self) -> Any:
-        """Something that holds them: tensors, arrays, objects that have such."""
+        """The data: tensors, arrays, or objects that hold them."""
         ...
 
 
@@ -113,7 +113,7 @@ class Repeats(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Fared:
-    """How one policy fared in one SGD step."""
+    """The result of one policy in one SGD step."""
 
     k: int
     policy: Policy
@@ -133,7 +133,7 @@ class Draw:
     | `seeds`       | the node of this draw; ask it with a name: `draw.seeds("momentum")`                      |
     | `stream`      | the node above: `stream.at(k, j)` is the draw of another place                           |
     | `inherited`   | the policy this individual last accepted, or its fittest mate did; None at the beginning |
-    | `past`        | how every policy has fared so far                                                        |
+    | `past`        | the results of all earlier policies                                                      |
 
     The paper's pools look at `k` and `seeds` only.
     """
@@ -308,7 +308,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Load:
-    """How much a run has to do: μ individuals, each for so many epochs of SGD."""
+    """The work of a run: μ individuals, each for this number of epochs of SGD."""
 
     population: int
     epochs: int
@@ -345,7 +345,7 @@ class Trained:
     ends: Population
 
     def then(self, population: Population) -> Trained:
-        """The same after an evolution step: whoever survived starts the next one from where it is."""
+        """The same after an evolution step: a survivor starts the next one from where it is."""
         return replace(
             self,
             population=population,
@@ -361,11 +361,11 @@ class Scores:
     fitness: Float[Tensor, " n"]
     complete: Bool[Tensor, " n"]
     begun: Mapping[int, Any] = field(default_factory=dict)
-    """What is known of aborted evaluations, by number of the birth: an engine's own, to go on from."""
+    """What is known of aborted evaluations, by number of the birth; an engine continues from it."""
 
     @staticmethod
     def unknown(n: int) -> Scores:
-        """The scores of n births that nobody has looked at yet."""
+        """The scores of n births that have not been evaluated yet."""
         return Scores(
             fitness=torch.full((n,), torch.inf, dtype=torch.float64),
             complete=torch.zeros(n, dtype=torch.bool),

@@ -57,7 +57,7 @@ MatesLike = int | Set[int] | Mapping[int, float]
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
     """The speech recipes' last stage: "a 5-epoch fine-tuning is applied to each individual with a small learning
-    rate" (§4.1). Plain SGD with `lr`, or any `species`; the recipe's back-off stays, nobody is bred."""
+    rate" (§4.1). Plain SGD with `lr`, or any `species`. The recipe's back-off applies; there is no evolution step."""
 
     lr: float = 0.0
     epochs: int = 5
@@ -74,7 +74,7 @@ class FineTuning:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What one generation does."""
+    """The inputs of one generation."""
 
     k: int
     species: Species
@@ -86,7 +86,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything Algorithm 1 asks for, with defaults that suit a newcomer's network.
+    """The inputs of Algorithm 1. The defaults suit most small networks.
 
     | name              | symbol | meaning                                                             | default     |
     |-------------------|--------|---------------------------------------------------------------------|-------------|
@@ -94,14 +94,14 @@ class Recipe:
     | `offspring`       | λ      | offspring in each evolution step                                    | 4 μ         |
     | `mates`           | ρ      | parents of an offspring: a number, a set such as {1, 2}, or weights | 2           |
     | `elites`          | m      | the best that always survive: a count, or a fraction of μ           | 0.6         |
-    | `generations`     | K      | SGD and evolution alternate so often                                | 10          |
+    | `generations`     | K      | how often the SGD and evolution steps alternate                     | 10          |
     | `sgd_epochs`      | K_s    | epochs of an SGD step                                               | 3           |
     | `evolution_steps` | K_v    | 0 is the paper's ablation                                           | 1           |
-    | `species`         | π      | what optimizers are drawn from                                      | SGD, ADAM   |
-    | `backoff`         |        | what is kept of an SGD step                                         | generation  |
+    | `species`         | π      | the distribution that optimizers are drawn from                     | SGD, ADAM   |
+    | `backoff`         |        | which result of an SGD step is kept                                 | generation  |
 
-    The rest are the operators, each a small value; see `esgd.operators`. The paper's own tables are not here: they are
-    recipes of their own.
+    The other inputs are operators, each a small value; see `esgd.operators`. The paper's own tables are separate
+    recipes.
 
     >>> Recipe(population=10).elite_count
     6
@@ -151,12 +151,12 @@ class Recipe:
 
     @property
     def cutoff_rank(self) -> int | None:
-        """The rank that an offspring must reach to matter: evaluation may stop once it cannot. None: never stop."""
+        """The rank that an offspring must reach to be an elite; its evaluation may stop once it cannot. None: never."""
         return self.elite_count if self.early_abort and not self.survival.ranks_everyone else None
 
     @property
     def mate_weights(self) -> dict[int, float]:
-        """How often an offspring has how many mates."""
+        """The probability of each number of mates."""
         if isinstance(self.mates, Mapping):
             return dict(self.mates)
         counts = (self.mates,) if isinstance(self.mates, int) else sorted(self.mates)
@@ -169,7 +169,7 @@ class Recipe:
 
     @property
     def load(self) -> Load:
-        """How much there is to do, for `engine="auto"`."""
+        """The amount of work, for `engine="auto"`."""
         return Load(self.population, self.total_epochs)
 
     @property
@@ -200,7 +200,7 @@ class Recipe:
             )
 
     def breed(self, everyone: Population, roles: Sequence[Role], *, k: int, v: int, seeds: Seeds) -> list[Birth]:
-        """λ births; whoever is not the end of a backed-off trajectory may be a mate."""
+        """λ births. Every candidate may be a mate, except the ends of backed-off trajectories."""
         n = sum(role is not Role.END for role in roles)
         return breed(
             everyone.births[:n],
@@ -232,7 +232,7 @@ class Recipe:
         return self._spelt(encode)
 
     def described(self) -> dict[str, Any]:
-        """As `to_dict`, but a strategy without an importable name, a lambda say, is only named: for manifests."""
+        """As `to_dict`, but a strategy without an importable name, such as a lambda, is only named: for manifests."""
         return self._spelt(_encode_or_name)
 
     def _spelt(self, spell: Callable[[Any], Any]) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class Recipe:
     def from_dict(table: Mapping[str, Any], *, allow: Collection[str] = ()) -> Recipe:
         """The inverse of `to_dict`; an unknown key gets a suggestion.
 
-        A table is data: it names our own strategies, and those of the packages in `allow`.
+        A table is data: it can name only our own strategies and those of the packages in `allow`.
         """
         if not isinstance(table, Mapping):
             raise RecipeError(f"{shown(table)} is not a recipe, which is a table of the inputs of Algorithm 1.")

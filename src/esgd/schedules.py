@@ -1,8 +1,8 @@
-"""Learning schedules: the factor on a policy's learning rate as training goes on.
+"""Learning schedules: the factor on a policy's learning rate during training.
 
 Algorithm 1 says "select hyper-parameters of π and set a learning schedule". Paper silent on its shape: constant
 inside a generation is the default. A schedule is any function from a `Moment` to a factor; the ones here are
-values, so they print, compare and round-trip to TOML.
+values, so they can be printed, compared, and written to and read from TOML.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FACTOR = "It multiplies the learning rate at each drop. Use factor=0.1 for the 
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Factor 1: the paper's generations."""
+    """Factor 1 in the whole generation: the paper's rule."""
 
     def __call__(self, moment: Moment) -> float:
         return 1.0
@@ -95,7 +95,7 @@ class Tail:
 
 @dataclass(frozen=True, kw_only=True)
 class CosineRun:
-    """Half a cosine from 1 to `floor` over the whole run: the schedule a strong single baseline has."""
+    """Half a cosine from 1 to `floor` over the whole run, as a strong single baseline has it."""
 
     floor: float = 0.0
 

@@ -58,7 +58,7 @@ class Logbook(Protocol):
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Somewhere to follow runs: a small value with one verb."""
+    """A place to follow runs: a small value with one method."""
 
     def open(self, run: Tracked) -> Logbook: ...
 
@@ -104,9 +104,9 @@ class Follower:
             while self._waiting:
                 self._logbook.write(self._waiting[0])
                 del self._waiting[0]
-        except Exception as error:  # noqa: BLE001  # a tracker may fail in any way; training goes on
+        except Exception as error:  # noqa: BLE001  # a tracker may fail in any way; training continues
             if not failed_before:
-                self._warn(f"{self._name} failed: {_told(error)}. The run goes on; it is tried again later.")
+                self._warn(f"{self._name} failed: {_told(error)}. The run continues; it is tried again later.")
             self._patience = 2 * len(self._waiting)
             return False
         if failed_before:
@@ -116,7 +116,7 @@ class Follower:
 
 
 class Followers:
-    """All trackers of a run, each for itself."""
+    """All trackers of a run; one that fails does not affect the others."""
 
     def __init__(self, warn: Say) -> None:
         self._warn, self._followers = warn, list[Follower]()
@@ -125,12 +125,12 @@ class Followers:
         self._followers.append(follower)
 
     def write(self, record: Record) -> None:
-        """Tell everybody of a generation."""
+        """Send a generation to all trackers."""
         for follower in self._followers:
             follower.write(record)
 
     def finish(self, fittest: nn.Module) -> None:
-        """Tell everybody that the run is over, and hand the network on."""
+        """Tell all trackers that the run has ended, and give them the network."""
         followers, self._followers = self._followers, []
         if not followers:
             return
@@ -145,7 +145,7 @@ class Followers:
                 follower.close(model)
 
     def stop(self) -> None:
-        """Tell whoever was not told yet that the run was stopped before its end."""
+        """Tell the remaining trackers that the run was stopped before its end."""
         for follower in self._followers:
             follower.close(None)
 
@@ -163,13 +163,13 @@ def following(trackers: Iterable[Tracker], run: Tracked, *, say: Say, warn: Say)
 
 
 def check_trackers(trackers: object) -> None:
-    """Refuse what is no list of trackers, before anything else is done."""
+    """Refuse a value that is not a list of trackers, before anything else is done."""
     if isinstance(trackers, Tracker) or not isinstance(trackers, Iterable):
         raise TrackerError(f"trackers={trackers!r} is not a list. Write trackers=[TensorBoard('tb')], with brackets.")
     for tracker in trackers:
         if isinstance(tracker, type) or not isinstance(tracker, Tracker):
             raise TrackerError(
-                f"{tracker!r} among the trackers is no tracker: it cannot open a logbook. Use one of "
+                f"{tracker!r} among the trackers is not a tracker: it cannot open a logbook. Use one of "
                 f"esgd.integrations, such as TensorBoard('tb'), or a value of your own with open(run)."
             )
 

@@ -127,7 +127,7 @@ class TakesTurns:
         (counts_from_one, "which are not indices from 0"),
         (mates_with_itself, "an individual twice"),
         (is_stingy, "returned 1 mates instead of 2"),
-        (mates_with_the_lost, "of whom somebody diverged"),
+        (mates_with_the_lost, "of which at least one diverged"),
         (draws_from_the_world, "moved the global random generator of torch"),
         (maximises, "Is the sign turned around?"),
         (sorts_in_place, "changed the fitness it was given"),

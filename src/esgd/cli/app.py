@@ -62,7 +62,7 @@ app = typer.Typer(
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
-    """Options that stand before the command; `main` looks at --debug itself."""
+    """Options before the command; `main` reads --debug itself."""
 
 
 @app.command()
@@ -80,7 +80,7 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train one population; an existing folder of the same run is continued."""
+    """Train one population. If the folder of the same run exists, the run continues."""
     allow = _allowed(what, allow_code)
     study = _study(what, sets, scale, data, allow)
     folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
@@ -104,14 +104,14 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was stopped, exactly where it was; by itself, with the engine it had."""
+    """Continue a run that was stopped, with bit-identical results. By default it keeps its engine."""
     manifest = RunFolder(folder).manifest()
     if manifest is None:
         raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
     if not manifest["origin"]:
         raise RunError(
-            f"{str(folder)!r} was begun from Python, so only Python knows its task. Call esgd.fit(…, "
-            f"run={str(folder)!r}) again with the same arguments: it goes on by itself."
+            f"{str(folder)!r} was started from Python, so only Python knows its task. Call esgd.fit(…, "
+            f"run={str(folder)!r}) again with the same arguments: it continues the run."
         )
     allow = allow_code or []
     try:
@@ -139,7 +139,7 @@ def _train(
     trackers: Sequence[Tracker],
     allow: Collection[str],
 ) -> Result:
-    """Train a population, and beside its folder the network that it begins with, if the study has one."""
+    """Train a population. If the study has a network to start from, train it first, in a folder beside."""
     task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
     begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
     recipe = founded(recipe, begun.model if begun else None)
@@ -159,8 +159,8 @@ def _train(
 @app.command("compare")
 def compare_(
     what: What,
-    seeds: Annotated[int, typer.Option(min=1, help="how many seeds")] = 1,
-    first_seed: Annotated[int, typer.Option(help="the first of them")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="the number of seeds")] = 1,
+    first_seed: Annotated[int, typer.Option(help="the first seed")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="the folder for runs and report [default: runs/compare-WHAT]")
     ] = None,
@@ -173,7 +173,7 @@ def compare_(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
+    """Run the paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
     allow = _allowed(what, allow_code)
     study = _study(what, sets, scale, data, allow)
     if sets and find_study(what, scale=scale, data=data, allow=allow).ours is not None:
@@ -198,9 +198,9 @@ def report_(
         Path | None, typer.Option(help="the folder for the report of several runs [default: runs/report]")
     ] = None,
 ) -> None:
-    """Write the report of a run anew, or one of several runs that pairs their seeds."""
+    """Write the report of a run again, or one report of several runs that pairs their seeds."""
     if len(folders) == 1 and out is not None:
-        raise RunError(f"--out {out} is for the report of several runs. That of one run lies in its folder.")
+        raise RunError(f"--out {out} is for the report of several runs. The report of one run is in its folder.")
     print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out or Path("runs/report")))
 
 
@@ -210,12 +210,12 @@ def watch(
         list[Path] | None, typer.Argument(metavar="RUNS...", help="folders of runs, or runs [default: runs]")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="where to serve; elsewhere than on loopback it needs a token")
+        str, typer.Option(help="the address to serve on; other than loopback it needs a token")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any that is free")] = Address.port,
+    port: Annotated[int, typer.Option(help="0 for any free port")] = Address.port,
     browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
-    """A live page of runs that go on or have ended. It only reads."""
+    """Serve a live page of running and finished runs. It only reads."""
     with open_server(Runs(folders or [Path("runs")]), Address.at(host, port)) as server:
         print(f"watching at {server.address.url} (Ctrl-C ends it)", flush=True)
         if browser:
@@ -225,14 +225,14 @@ def watch(
 
 @app.command("verify")
 def verify_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
-    """Check that runs are whole: every file against its checksum, the model against the archive. It only reads."""
+    """Check that runs are whole: each file against its checksum, the model against the archive. It only reads."""
     found = [verify(folder) for folder in folders]
     for each in found:
         print(f"{each.run}: {each.done} of {each.planned} generations, {'NOT WHOLE' if each.faults else 'whole'}")
         for fault in each.faults:
             print(f"  {fault}")
     if any(each.faults for each in found):
-        raise RunError("not every run is whole. `esgd resume RUN` mends what the checkpoints still have.")
+        raise RunError("not every run is whole. `esgd resume RUN` restores what the checkpoints still have.")
 
 
 @app.command("export")
@@ -252,15 +252,17 @@ def explain(
     sets: Sets = None,
     scale: ScaleName = None,
     data: Data = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="what it would cost on so many GPUs, too")] = None,
-    tflops: Annotated[float, typer.Option(min=0.001, help="what one of them does in float32 matrix products")] = 15.0,
-    workers: Annotated[int | None, typer.Option(min=1, help="what a generation takes on so many workers, too")] = None,
-    per_node: Annotated[int, typer.Option(min=1, help="of them on a node")] = 16,
-    gigabits: Annotated[float, typer.Option(min=0.001, help="a second, what the driver's network carries")] = 10.0,
+    gpus: Annotated[int | None, typer.Option(min=1, help="also predict the cost on this number of GPUs")] = None,
+    tflops: Annotated[float, typer.Option(min=0.001, help="TFLOP/s of one GPU in float32 matrix products")] = 15.0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="also predict a generation on this number of workers")
+    ] = None,
+    per_node: Annotated[int, typer.Option(min=1, help="workers on a node")] = 16,
+    gigabits: Annotated[float, typer.Option(min=0.001, help="gigabits per second of the driver's network")] = 10.0,
     allow_code: AllowCode = None,
     as_json: Json = False,
 ) -> None:
-    """The recipe in the paper's notation, and what it will cost here."""
+    """Show the recipe in the paper's notation, and its cost on this machine."""
     study = _study(what, sets, scale, data, _allowed(what, allow_code))
     try:
         task, share = study.task(0), 1.0
@@ -287,18 +289,18 @@ def data_(
     name: Annotated[str, typer.Argument(help=f"one of: {', '.join(offered(DATASETS))}")],
     folder: Data = None,
 ) -> None:
-    """Download a data set, with checksum; what was interrupted goes on."""
+    """Download a data set and check its checksum. An interrupted download continues."""
     print(download(name, folder))
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """What is built in: tasks, species, operators, schedules, engines."""
+    """List what is built in: tasks, species, operators, schedules, engines."""
     _print(as_json, inventory(), show_inventory)
 
 
 def _plain(name: str) -> str:
-    """A name that is safe as a folder's."""
+    """A name that is safe for a folder."""
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
 
 

@@ -1,7 +1,7 @@
 """How a command ends.
 
-Exit codes: 0 all is well; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written
-or continued; 130 interrupted, and the message says how to go on; 1 a defect of ours.
+Exit codes: 0 success; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written or
+continued; 130 interrupted, and the message says how to continue; 1 a defect of esgd.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     try:
         app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # who is impatient ends what remains at once, without a traceback
         sys.exit(130)
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _say_error(error: Exception) -> None:
-    """An error of ours speaks for itself; any other, most often in a user's task, is named with its place."""
+    """Print the message of an error of ours; of any other, most often in a user's task, also its type and place."""
     text = str(error)
     if not isinstance(error, EsgdError):
         place = traceback.extract_tb(error.__traceback__)[-1]

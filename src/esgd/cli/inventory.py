@@ -1,4 +1,4 @@
-"""What is built in, read off the rooms themselves, and the studies that installed packages offer."""
+"""What is built in, read from the packages themselves, and the studies that installed packages offer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from esgd.studies.finding import find_study, study_names
 
 
 def inventory() -> dict[str, Any]:
-    """Room → short name → first line of its documentation."""
+    """Package → short name → first line of its documentation."""
     return {
         "tasks": {name: _about(name) for name in study_names()},
         "species": _strategies(species),
         "operators": _strategies(operators),
         "schedules": _strategies(schedules),
-        "engines": {"auto": "Whichever is the fastest here, by timing a few real steps.", **_strategies(engines)},
+        "engines": {
+            "auto": "The fastest engine on this machine, chosen by timing a few real steps.",
+            **_strategies(engines),
+        },
     }
 
 

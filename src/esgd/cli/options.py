@@ -16,7 +16,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
 ]
-Seed = Annotated[int, typer.Option(help="everything random is derived from it")]
+Seed = Annotated[int, typer.Option(help="all random numbers are derived from it")]
 EngineName = Annotated[
     str,
     typer.Option("--engine", help="where to compute: auto, loop, vmap, pool, ray, or e.g. pool:workers=4,inner=vmap"),
@@ -51,5 +51,5 @@ Track = Annotated[
 
 
 def progress_of(progress: str, *, quiet: bool) -> str:
-    """What --progress and --quiet say together."""
+    """The kind of progress that --progress and --quiet choose together."""
     return "none" if quiet else progress

@@ -1,14 +1,14 @@
-"""What a generation takes on many workers: a model with four terms, each measured or counted.
+"""The cost of a generation on many workers: a model with four terms, each measured or counted.
 
 | term      | seconds                                                                                       |
 |-----------|-----------------------------------------------------------------------------------------------|
-| SGD       | ⌈μ / N⌉ individuals one after another: the last one to finish is waited for                   |
-| breeding  | K_v ⌈λ / N⌉ fitness passes, and another for survivors that had been aborted, here left out    |
-| driver    | μ times what it spends on an individual with four births; other numbers were not measured     |
+| SGD       | ⌈μ / N⌉ individuals one after another: all wait for the last one to finish                    |
+| breeding  | K_v ⌈λ / N⌉ fitness passes; those of survivors that had been aborted are left out             |
+| driver    | μ times its time for an individual with four births; other numbers were not measured          |
 | network   | all bytes that are moved, one after another through the driver's own connection               |
 
-Workers are alike and individuals equally long, so it is the best that can be. Beyond N = μ nothing is gained in the SGD
-step: that is the synchronous barrier. What the driver and its network take does not shrink with N at all.
+The model assumes equal workers and equally long individuals, so it is a lower bound. Beyond N = μ the SGD step gets no
+faster: this is the synchronous barrier. The time of the driver and of its network does not shrink with N.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from esgd.recipe import Recipe
 
 DRIVER = 1.33e-3
-"""Seconds of the driver for an individual and four births, as `benchmarks.cluster` measured them on one core."""
+"""Seconds of the driver for an individual and four births, measured by `benchmarks.cluster` on one core."""
 
 PROCESS = 0.27e9
 """Bytes of a worker before it holds any row: 253 to 293 MB of Python, torch and Ray, as measured on digits."""
@@ -34,7 +34,8 @@ STORED = 2
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes with a core each: how many, how many of them on a node, and what the driver's network carries."""
+    """Worker processes with one core each: `count` in total, `per_node` on a node; `gigabits` per second of the
+    driver's network."""
 
     count: int
     per_node: int = 16
@@ -48,7 +49,8 @@ class Workers:
 def generation(recipe: Recipe, *, row: int, individual: float, evaluation: float, workers: Workers) -> dict[str, Any]:
     """Seconds by term, bytes moved and memory; `row` is in bytes, `individual` and `evaluation` in seconds of a worker.
 
-    Individuals go to a worker and come back; parents go to every node that breeds; survivors come back.
+    Individuals are sent to a worker and back. Parents are sent to every node that evaluates offspring. Survivors are
+    sent back.
     """
     mu, steps = recipe.population, recipe.evolution_steps
     there = min(workers.per_node, workers.count)

@@ -14,11 +14,11 @@ from esgd.policies import phrase
 from esgd.report import Table, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
-PARTS = {"sgd": "SGD", "breeding": "breeding", "driver": "of the driver", "network": "on the network"}
+PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}
 
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
-    """The paper's table 1 for this task, who is ahead of whom by how much, and the ledger."""
+    """Print the paper's table 1 for this task, the differences between the arms, and the ledger."""
     console.print(f"\n{comparison['task']}: {comparison['about']}\n", highlight=False, markup=False)
     tables = (table_1(comparison), published_table(comparison), differences_table(comparison), ledger_table(comparison))
     for table in (table for table in tables if table is not None and table.rows):
@@ -28,7 +28,7 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
 
 
 def show_result(summary: dict[str, Any], console: Console) -> None:
-    """The end of a run."""
+    """Print the result of a run."""
     leader = phrase(summary["leader"]) if summary["leader"] else "untrained"
     known = {name: "–" if value is None else f"{value:.4g}" for name, value in summary["test"].items()}
     metrics = "  ".join(f"{name} {value}" for name, value in known.items())
@@ -45,7 +45,7 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
 
 
 def show_costs(explained: dict[str, Any], console: Console) -> None:
-    """Symbols, operators, costs."""
+    """Print symbols, operators and costs."""
     symbols = ", ".join(f"{name} = {value}" for name, value in explained["symbols"].items())
     console.print(f"{explained['task']}: {symbols}", highlight=False, markup=False)
     operators = {name: value for name, value in explained["recipe"].items() if isinstance(value, dict)}
@@ -53,12 +53,12 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
         console.print(f"  {name:<14}{_spelt(value)}", highlight=False, markup=False, soft_wrap=True)
     costs = explained["cost"]
     console.print(
-        f"An individual has {costs['parameters']:,} parameters; the population is trained for {costs['sgd_epochs']:,} "
-        "epochs in all",
-        f"and its fitness is taken {costs['fitness_evaluations']:,} times (fewer samples where early abort helps).",
-        f"Memory for rows {_bytes(costs['memory_bytes'])}, on disk {_bytes(costs['checkpoint_bytes'])}.",
-        f"About {_time(costs['seconds'])} on this machine: {costs['seconds_per_epoch']:.3g} s an epoch and "
-        f"{costs['seconds_per_evaluation']:.3g} s a fitness, measured just now.",
+        f"An individual has {costs['parameters']:,} parameters.",
+        f"The individuals are trained for {costs['sgd_epochs']:,} epochs in total.",
+        f"The fitness is evaluated {costs['fitness_evaluations']:,} times (early abort can save samples).",
+        f"Memory for rows: {_bytes(costs['memory_bytes'])}; on disk: {_bytes(costs['checkpoint_bytes'])}.",
+        f"Time on this machine: about {_time(costs['seconds'])}. An epoch takes {costs['seconds_per_epoch']:.3g} s, a "
+        f"fitness {costs['seconds_per_evaluation']:.3g} s (just measured).",
         *_before(costs),
         *_on_gpus(costs),
         *_on_cluster(costs.get("cluster")),
@@ -71,7 +71,7 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
 
 def _before(costs: dict[str, Any]) -> list[str]:
     before = costs.get("seconds_before")
-    return [f"The network that all begin with takes another {_time(before)}."] if before else []
+    return [f"The network that all individuals start from takes another {_time(before)}."] if before else []
 
 
 def _on_gpus(costs: dict[str, Any]) -> list[str]:
@@ -80,7 +80,7 @@ def _on_gpus(costs: dict[str, Any]) -> list[str]:
     return [
         f"At best {_time(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each, "
         "by the ratio of matrix rates",
-        f"(here {costs['matrix_tflops_here']:.2g} TFLOP/s); small networks come nowhere near.",
+        f"(this machine: {costs['matrix_tflops_here']:.2g} TFLOP/s). Small networks take much longer than this.",
     ]
 
 
@@ -90,13 +90,13 @@ def _on_cluster(costs: dict[str, Any] | None) -> list[str]:
     shares = ", ".join(f"{_time(costs[part])} {words}" for part, words in PARTS.items())
     return [
         f"A generation takes about {_time(costs['seconds'])} on {costs['workers']} workers, one core each: {shares}.",
-        f"It moves {_bytes(costs['bytes_moved'])}; {costs['per_node']} workers on a node need "
-        f"{_bytes(costs['memory_per_node'])} there, beside data and activations.",
+        f"It moves {_bytes(costs['bytes_moved'])}. {costs['per_node']} workers on a node need "
+        f"{_bytes(costs['memory_per_node'])} there, without data and activations.",
     ]
 
 
 def show_inventory(rooms: dict[str, Any], console: Console) -> None:
-    """Everything that is built in, a line each."""
+    """Print everything that is built in, one line each."""
     for room, things in rooms.items():
         console.print(f"[bold]{room}[/bold]")
         for name, about in things.items():
@@ -104,7 +104,7 @@ def show_inventory(rooms: dict[str, Any], console: Console) -> None:
 
 
 def _rich(table: Table, width: int) -> RichTable:
-    """A table whose cells are never broken; a narrow terminal gets means without their deviations."""
+    """A table whose cells never wrap; a narrow terminal shows means without their deviations."""
     rows = [[escape(cell if width >= WIDE else cell.partition(" ± ")[0]) for cell in row] for row in table.rows]
     drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
     for number, column in enumerate(table.columns):

@@ -1,4 +1,4 @@
-"""Trackers: TensorBoard, MLflow, Weights & Biases, and yours in ten lines. See README.md."""
+"""Trackers: TensorBoard, MLflow, Weights & Biases, or your own in ten lines. See README.md."""
 
 from esgd.integrations.choose import choose_tracker
 from esgd.integrations.curves import curves, settings

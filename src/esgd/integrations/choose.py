@@ -1,4 +1,4 @@
-"""From what a user writes after --track to a tracker."""
+"""From the value of --track to a tracker."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KINDS: Mapping[str, Callable[..., Tracker]] = {
 
 
 def choose_tracker(text: str) -> Tracker:
-    """`tensorboard:DIR`, `mlflow:URI`, `wandb:PROJECT`, each with or without what follows the colon; or one of your
-    own, `package.module:tracker`."""
+    """The tracker for `tensorboard:DIR`, `mlflow:URI` or `wandb:PROJECT`, each with or without the part after the
+    colon, or for your own, `package.module:tracker`."""
     kind, _, place = text.partition(":")
     if kind in KINDS:
         return KINDS[kind](place) if place else KINDS[kind]()

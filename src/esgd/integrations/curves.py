@@ -1,4 +1,4 @@
-"""What every tracker is sent: the same curves under the same names, and the recipe as flat settings."""
+"""What every tracker receives: the same curves under the same names, and the recipe as flat settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from esgd.tracking import Record
 
 
 def curves(record: Record) -> dict[str, float]:
-    """The numbers of a generation by name; what diverged, or is not known, is left out.
+    """The numbers of a generation by name; those that are not finite or not known are left out.
 
     | curve                       | meaning                                                                   |
     |-----------------------------|---------------------------------------------------------------------------|
     | `fitness/best`, `…/elites`, `…/mean` | of the fittest, the m elites, the population                      |
-    | `evolution/offspring_share` | of the elites, how many were born in this generation                      |
+    | `evolution/offspring_share` | share of the elites that were born in this generation                     |
     | `evolution/diversity`       | root-mean-square distance of two individuals                              |
-    | `evolution/founders`        | individuals of the start that still have descendants                      |
-    | `sgd/backed_off_share`      | of the SGD updates that were looked at, how many were taken back          |
+    | `evolution/founders`        | individuals of the initial population that still have descendants         |
+    | `sgd/backed_off_share`      | share of the checked SGD updates that were backed off                     |
     | `leader/lr`                 | the learning rate that the fittest last accepted                          |
     | `test/NAME`                 | of the fittest, on the split that selection never sees                    |
     | `seconds/total`             | of the generation                                                         |

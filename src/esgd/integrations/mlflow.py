@@ -31,10 +31,10 @@ MANNERS = {
 @dataclass(frozen=True)
 class MLflow:
     """Curves, recipe and final network in an experiment of a tracking server, "http://127.0.0.1:5000", or in a local
-    store, "sqlite:///mlflow.db". Without an address, what $MLFLOW_TRACKING_URI says.
+    store, "sqlite:///mlflow.db". Without an address, the value of $MLFLOW_TRACKING_URI.
 
-    A resumed run goes on in its own MLflow run, which it finds by a tag. A server that is slow to answer is given up
-    after seconds, not after MLflow's minutes, unless its own environment variables say otherwise.
+    A resumed run continues in its own MLflow run, which it finds by a tag. A server that does not answer is given up
+    after seconds, not after minutes as MLflow does, unless MLflow's environment variables say otherwise.
     """
 
     uri: str | None = None

@@ -19,14 +19,14 @@ from esgd.integrations.curves import curves, settings
 from esgd.run.files import open_to_append, replace_file
 from esgd.tracking import Record, Tracked
 
-STEP = "generation"  # in every generation, also where nobody's fitness is finite
+STEP = "generation"  # in every generation, also where no fitness is finite
 
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """Curves in `folder`, in a folder of its own for every run: `tensorboard --logdir folder` shows them side by side.
+    """Curves in `folder`, with a folder for every run: `tensorboard --logdir folder` shows them side by side.
 
-    A resumed run goes on where its event files end. The final network is beside them, as model.safetensors.
+    A resumed run continues where its event files end. The final network is beside them, as model.safetensors.
     """
 
     folder: str | Path = "tensorboard"

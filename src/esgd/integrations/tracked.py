@@ -1,4 +1,4 @@
-"""Trackers around a loop of one's own."""
+"""Trackers around your own loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from esgd.tracking import Followers, Tracked, Tracker, check_trackers, following
 
 
 def tracked(generations: Iterable[Generation], *trackers: Tracker, name: str = "esgd") -> Iterator[Generation]:
-    """The same generations, each sent to the trackers as it passes by.
+    """The same generations; each is also sent to the trackers.
 
-    Logbooks are opened here and now, so a wrong address costs no training. Each call is a new run in the trackers; to
-    go on in the old one after a stop, use `fit(run=…, trackers=…)`.
+    Logbooks are opened at the call, so a wrong address costs no training. Each call is a new run in the trackers. To
+    continue the old run after a stop, use `fit(run=…, trackers=…)`.
     """
     check_trackers(trackers)
     stack = ExitStack()
@@ -28,10 +28,10 @@ def _passing(generations: Iterable[Generation], followers: Followers, stack: Exi
     told, archive = 0, None
     with stack:
         for generation in generations:
-            for line in generation.state.history[told:]:  # a run that goes on from a state brings its past along
+            for line in generation.state.history[told:]:  # a run that continues from a state has its past with it
                 followers.write(line)
             told, archive = generation.k, generation.state.archive
             yield generation
-            del generation  # while the next one is made, nobody holds this one
+            del generation  # while the next one is made, this one is not kept in memory
         if archive is not None:
             followers.finish(archive.best.module())

@@ -22,8 +22,8 @@ REACHED = "esgd-generation"  # in an offline run's folder: the last generation i
 class WeightsAndBiases:
     """Curves, recipe and final network in a project of Weights & Biases.
 
-    A resumed run goes on in the run it began. With `offline=True`, or WANDB_MODE=offline, everything stays in
-    `folder`/wandb until `wandb sync` sends it; a resumed run goes on in a second folder there, with the same id.
+    A resumed run continues in its own run there. With `offline=True`, or WANDB_MODE=offline, everything stays in
+    `folder`/wandb until `wandb sync` sends it; a resumed run continues in a second folder there, with the same id.
     """
 
     project: str = "esgd"

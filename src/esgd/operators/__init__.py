@@ -1,4 +1,4 @@
-"""The operators of Algorithm 1 as small values: mating, recombination, mutation, survival, back-off, and their kin."""
+"""The operators of Algorithm 1 as small values: mating, recombination, mutation, survival, back-off and others."""
 
 from esgd.operators.backoff import BestOf, Never, PerEpoch, PerGeneration
 from esgd.operators.baggage import Carried, CarriedByMate, Fresh

@@ -1,6 +1,6 @@
 """Baggage: which optimizer state an individual brings into its next SGD step.
 
-Algorithm 1 picks a new optimizer in every generation, so the paper's individuals travel light (`Fresh`). State
+Algorithm 1 picks a new optimizer in every generation, so the paper's individuals bring none (`Fresh`). State
 is dropped whenever the optimizer's kind changes.
 """
 
@@ -26,7 +26,7 @@ class Fresh:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """A survivor keeps its state; an offspring starts without."""
+    """A survivor keeps its state; an offspring starts without one."""
 
     @property
     def keeps(self) -> bool:

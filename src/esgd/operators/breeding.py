@@ -1,4 +1,4 @@
-"""Breeding: from parents to births. An offspring is not built here; a birth says how to."""
+"""Breeding: from parents to births. An offspring is not built here; a birth describes how to build it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def breed(
 ) -> list[Birth]:
     """λ births in evolution step v of generation k: ρ mates each, the fittest first, and a mutation strength σ_k.
 
-    `parents` and `fitness` describe whoever may mate; `mates` says how often an offspring has how many.
+    `parents` and `fitness` describe the possible mates; `mates` has the probability of each number of mates.
     """
     sizes, values = list(mates), fitness.tolist()
     wheel = torch.tensor([mates[rho] for rho in sizes], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 Paper silent. Integer buffers come from the fittest mate; floating ones by the rule. Whether statistics are then
 re-estimated is *one rule for parents and offspring alike, before every fitness*: re-estimating offspring only
-makes the two incomparable, and the SGD step then looks like a loss that must be backed off.
+makes the two incomparable: the next SGD step then looks worse and is backed off.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor
 from esgd.checks import check_field
 
 _SAMPLES = (
-    "BatchNorm statistics are re-estimated on that many training samples before every fitness, and a single one gives "
-    "no variance. Use 1024, or the rule Averaged() for no re-estimation."
+    "BatchNorm statistics are re-estimated on this number of training samples before every fitness, and a single one "
+    "gives no variance. Use 1024, or the rule Averaged() for no re-estimation."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reestimated:
-    """Averaged over the mates; then BatchNorm statistics afresh on `samples` fixed training samples."""
+    """Averaged over the mates; then BatchNorm statistics are estimated on `samples` fixed training samples."""
 
     samples: int = 1024
 

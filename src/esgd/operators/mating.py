@@ -3,8 +3,8 @@ selection is proportional to the fitness … better fitness has a higher probabi
 
 The paper minimises its fitness, so "proportional" needs a map from losses to weights, which it does not give.
 Ours is windowed (`Roulette`): worst − f. Siblings offer 1/f, ranks and a softmax. All of them draw the mates of
-one offspring without replacement (self-mating would be mutation only), give weight 0 to what is not finite, and
-fall back to a uniform choice where all are equally fit, or nobody is finite. `smoothing` is an exponent on the
+one offspring without replacement (self-mating would be mutation only), give weight 0 to a fitness that is not
+finite, and choose uniformly if all are equally fit or none is finite. `smoothing` is an exponent on the
 weights: 1 leaves them, 0 makes them uniform, 0.5 is how we read Penn Treebank's "fitness smoothing 0.5".
 """
 
@@ -58,7 +58,7 @@ class Roulette:
 
 @dataclass(frozen=True, kw_only=True)
 class Inverse:
-    """Weight = best / f: almost uniform for close losses, undefined for f ≤ 0 (such individuals weigh as the best)."""
+    """Weight = best / f: almost uniform for close losses, undefined for f ≤ 0 (such weights are that of the best)."""
 
     smoothing: float = 1.0
 
@@ -75,7 +75,7 @@ class Inverse:
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """Weight = n, n − 1, …, 1 from the fittest to the least fit; who is equally fit weighs the same."""
+    """Weight = n, n − 1, …, 1 from the fittest to the least fit; equal fitness has equal weight."""
 
     smoothing: float = 1.0
 

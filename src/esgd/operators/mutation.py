@@ -1,6 +1,6 @@
 """Mutation: ε ~ N(0, σ_k²), the second term of Eq. 12, on trainable parameters only, never on buffers.
 
-σ is a standard deviation, as in the equation; the supplement's word "variance" is loose (as a variance, 0.01
+σ is a standard deviation, as in the equation; the supplement says "variance" once (as a variance, 0.01
 destroys a trained network). σ_k = σ_0 / k with k from 1. A range for σ_0 (Penn Treebank, [0.01, 0.15]) is drawn
 per offspring.
 """
@@ -48,7 +48,7 @@ class Gaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeGaussian:
-    """σ_k times the root mean square of the tensor a parameter belongs to: free of scale. 0.1 is a mild start."""
+    """σ_k times the root mean square of the tensor a parameter belongs to, so independent of scale. 0.1 is mild."""
 
     sigma: Strength = 0.1
 

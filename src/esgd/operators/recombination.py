@@ -1,4 +1,4 @@
-"""Recombination: what an offspring takes from its mates."""
+"""Recombination: the parameters of an offspring, made from those of its mates."""
 
 from __future__ import annotations
 

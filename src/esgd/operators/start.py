@@ -1,10 +1,10 @@
 """The initial population: "created either by randomized initialization of the weights of networks or by
 perturbing some existing networks" (§3.3).
 
-Networks that were initialised independently average badly at first: their hidden units do not correspond, and
-offspring become useful only once one lineage has spread. A common start (`Perturbed`) makes recombination work
-from generation 1, at the price of diversity. Neither wins everywhere; `RandomStart` is the paper's speech setting
-and our default.
+Networks that were initialised independently have poor averages at first, because their hidden units do not
+correspond. Offspring become useful only once the descendants of one network have spread. A common start (`Perturbed`)
+makes recombination work from generation 1, but costs diversity. Neither is always better; `RandomStart` is the paper's
+speech setting and our default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGMA = (
     "It is the standard deviation of the noise that makes the initial population from one network, or a range (low, "
     "high) drawn per individual. Use 0.01, or 0 for copies."
 )
-_EPOCHS = "The one network is trained for so many epochs before it is copied. Use 0 for no warm-up."
+_EPOCHS = "The one network is trained for this number of epochs before it is copied. Use 0 for no warm-up."
 _NETWORKS = "A saved start is a list of modules, state dicts or safetensors files, at least μ of them."
 
 
@@ -161,7 +161,7 @@ def founders(genome: Genome, makers: Sequence[Callable[[], nn.Module]], step: in
 def loaded(genome: Genome, network: Network) -> nn.Module:
     """A network of this genome from a module, a state dict or a safetensors file.
 
-    Frozen parameters are those of `make_model`, for everybody: a network that was trained on others is refused.
+    All individuals share the frozen parameters of `make_model`: a network that was trained on others is refused.
     """
     if isinstance(network, nn.Module):
         genome.check(network)
@@ -188,15 +188,15 @@ def loaded(genome: Genome, network: Network) -> nn.Module:
 
 
 def _check_frozen(genome: Genome, network: nn.Module) -> None:
-    """Refuse a network that rests on another frozen base than everybody's, naming the first difference."""
+    """Refuse a network whose frozen parameters are not those of `make_model`, and name the first difference."""
     ours, theirs = _frozen(genome.template), _frozen(network)
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in ours or name not in theirs or not _same(ours[name], theirs[name]):
             raise RecipeError(
                 f"the frozen parameter {name!r} of a saved network is not the one that make_model makes. Frozen "
-                f"parameters are not part of an individual: everybody shares those of make_model, and on them this "
-                f"network would no longer be the one that was saved. Load the same frozen parameters in make_model, "
-                f"or make {name!r} trainable."
+                f"parameters are not part of an individual: all individuals share those of make_model, and with them "
+                f"this network would no longer be the one that was saved. Load the same frozen parameters in "
+                f"make_model, or make {name!r} trainable."
             )
 
 

@@ -1,7 +1,7 @@
 """Survival: the m best of Ψ_{μ+λ}, then μ − m of the others (§3.3, item 4).
 
 The others are drawn at random *without looking at their fitness* and without replacement. That keeps diversity
-(the paper's §4.4), and it is what makes early abort exact: only the elites need an order.
+(the paper's §4.4), and it makes early abort exact: only the elites need an order.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def anyone(role: Role) -> bool:
 
 
 def parents_only(role: Role) -> bool:
-    """The rest comes from the parents: more founding lineages stay alive."""
+    """The rest comes from the parents: more initial individuals keep descendants."""
     return role in (Role.MOVED, Role.HELD)
 
 
 def trajectories(role: Role) -> bool:
-    """The rest goes on where SGD left off, backed off or not, so a population cannot freeze; the elites hold
-    the guarantee."""
+    """The rest continues where SGD ended, backed off or not, so a population cannot freeze; the elites keep the
+    guarantee."""
     return role in (Role.MOVED, Role.END)
 
 
@@ -46,7 +46,9 @@ class Elitist:
     rest: Rest = anyone
 
     def __post_init__(self) -> None:
-        check_function("rest", self.rest, "role", meaning="It tells from a Role who may fill the rest. Use anyone.")
+        check_function(
+            "rest", self.rest, "role", meaning="It tells from a Role whether a candidate may fill the rest. Use anyone."
+        )
 
     @property
     def wants_ends(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a hyper-parameter is drawn from. A plain value stands for itself."""
+"""The distributions that hyper-parameters are drawn from. A plain value is used as it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WEIGHTS = "They say how often each value is chosen. Give one non-negative weigh
 
 @runtime_checkable
 class Distribution(Protocol):
-    """What a hyper-parameter is drawn from; one of your own needs `draw` alone."""
+    """A distribution of a hyper-parameter; your own needs only `draw`."""
 
     def draw(self, generator: torch.Generator) -> Any: ...
 
@@ -96,7 +96,7 @@ class Choice:
 
 
 def draw(value: Any, generator: torch.Generator) -> Any:
-    """Draw from a distribution; anything else stands for itself."""
+    """Draw from a distribution; any other value is returned as it is."""
     return value.draw(generator) if is_distribution(value) else value
 
 

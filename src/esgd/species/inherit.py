@@ -1,4 +1,4 @@
-"""Policies that are handed down instead of drawn anew. Not in the paper, whose pools forget."""
+"""Policies that are inherited instead of drawn again. This is not in the paper, whose pools have no memory."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ class Mixture:
 
 @dataclass(frozen=True, kw_only=True)
 class Once:
-    """Drawn in generation 1 and kept, annealed as its species anneals: the population baseline's "randomly decided
-    at the beginning and then fixed for the rest of the training" (§4)."""
+    """The draw of generation 1, kept and annealed as its species anneals: in the population baseline it is "randomly
+    decided at the beginning and then fixed for the rest of the training" (§4)."""
 
     species: Species
 
@@ -46,7 +46,7 @@ class Once:
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """The same policy for everyone and always; with `gamma`, its learning rate times γ^k."""
+    """The same policy for every individual and generation; with `gamma`, its learning rate times γ^k."""
 
     policy: Policy
     gamma: float = 1.0

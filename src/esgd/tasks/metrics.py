@@ -46,7 +46,7 @@ def sorted_metrics(metrics: Mapping[str, Any]) -> Metrics:
         if name == "loss" or not callable(metric):
             raise TaskError(
                 f"metrics[{name!r}]={metric!r} cannot be used. A metric is a function of (output, target), or of the "
-                f"network; 'loss' is always among the test metrics and cannot be given anew."
+                f"network; 'loss' is always among the test metrics and cannot be given again."
             )
         if _takes(metric, 2):
             averaged[name] = metric

@@ -49,7 +49,7 @@ class Source(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What tells these samples from others, in plain tables: a run goes on only with the data it began with."""
+        """What distinguishes these samples from others, in plain tables: a run continues only with the same data."""
         ...
 
     def data(self) -> Any:

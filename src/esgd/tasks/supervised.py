@@ -1,4 +1,4 @@
-"""Supervised learning: a network, a loss, and three splits. What most people bring."""
+"""Supervised learning: a network, a loss, and three splits."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Supervised:
     |               | `Source` of your own                                                                           |
     | `fitness`     | what selection sees, in the same forms; or your own fitness: a function of the network that    |
     |               | returns a number to minimise                                                                   |
-    | `test`        | what nobody sees until the end, in the same forms; `metrics` are taken on it                   |
+    | `test`        | what neither SGD nor selection sees, in the same forms; `metrics` are measured on it           |
     | `batch_size`  | of SGD; a policy's setting `batch_size` replaces it                                            |
     | `metrics`     | name → function of (output, target), averaged over the test split; or of the network           |
     | `workers`     | DataLoader processes, for datasets                                                             |
-    | `calibration` | data for BatchNorm statistics if not the beginning of `train`, e.g. without augmentation       |
-    | `nonnegative` | whether the loss is never below 0: then losing offspring are dropped early. Known for torch's  |
-    |               | own losses, off for others unless you say so                                                   |
+    | `calibration` | data for BatchNorm statistics, e.g. without augmentation [default: the beginning of `train`]   |
+    | `nonnegative` | whether the loss is never below 0: then early abort is possible. It is known for torch's       |
+    |               | own losses, and False for others unless you say so                                             |
 
-    A batch is (*inputs, target), and the network is called as network(*inputs). Settings a policy may draw:
+    A batch is (*inputs, target), and the network is called as network(*inputs). Settings that a policy may have:
     `batch_size`, and `dropout`, the probability of every `nn.Dropout` layer.
 
     >>> x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
@@ -184,9 +184,7 @@ class Supervised:
                 totals[name] += float(scalar(metric(output, batch[-1]), f"the metric {name!r}")) * n
             samples += n
         if samples == 0:
-            raise TaskError(
-                "the test data have no samples. Give test= at least one, anew each time it is asked, or None."
-            )
+            raise TaskError("the test data have no samples. Give test= at least one, at every call, or None.")
         means = {name: total / samples for name, total in totals.items()}
         whole = {name: metric(module) for name, metric in self._metrics.of_network.items()}
         return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}

@@ -1,4 +1,4 @@
-"""Conformance suites for plug-ins of your own: each `check_*` raises an AssertionError that says what is broken."""
+"""Conformance suites for your own plug-ins: each `check_*` raises an AssertionError that says what is broken."""
 
 from esgd.testing.backoff import check_backoff
 from esgd.testing.engine import check_engine

@@ -1,4 +1,4 @@
-"""Does an engine do what `Loop` does? `Loop` is the meaning; every other engine must equal it."""
+"""Does an engine do what `Loop` does? `Loop` is the specification; every other engine must equal it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = (
 def check_engine(engine: Engine, *, tolerance: float = 0.0) -> None:
     """Train, evaluate, unite and run with the engine and with `Loop`, and compare.
 
-    `tolerance` is absolute and relative; 0 asks for the same bits, and then a network with dropout is compared too.
+    `tolerance` is absolute and relative; 0 asks for bit-identical results, also of a network with dropout.
 
     >>> check_engine(Loop(threads=1))
     """
@@ -122,7 +122,7 @@ class Bout:
             self._same(united.fitness[[0, 2, 3, 5]], full.fitness[[3, 0, 7, 11]], "the offspring's fitness in unite")
             self._same(contents(united[[1, 4]]), contents(parents[[2, 0]]), "the parents in unite", tolerance=0.0)
         nobody = self.engine.unite(self.start[[]], [], Scores.unknown(0), [])
-        expect(len(nobody) == 0, f"unite of nobody has {len(nobody)} individuals. A recipe may have no immigrants.")
+        expect(len(nobody) == 0, f"unite of no individuals has {len(nobody)} of them. A recipe may have no immigrants.")
 
     def check_spent(self) -> None:
         self.engine.spent()

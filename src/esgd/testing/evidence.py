@@ -1,4 +1,4 @@
-"""What the checks look at: whether two values are the same, and whether the caller's randomness was left alone."""
+"""What the checks compare: whether two values are equal, and whether the global generators were not used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from esgd.population import Population
 
 
 def expect(condition: object, message: str) -> None:
-    """`assert` that python -O leaves in place: whoever runs a check wants it run."""
+    """An `assert` that also works under python -O."""
     if not condition:
         raise AssertionError(message)
 

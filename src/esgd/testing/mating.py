@@ -26,7 +26,7 @@ FITNESS = {
 
 
 def check_mating(mating: Mating) -> None:
-    """Distinct indices of individuals that have not diverged, decided by the generator alone; better ones no rarer.
+    """Mates must be distinct and not diverged, chosen by the generator alone; better ones at least as often.
 
     >>> from esgd.operators import Roulette
     >>> check_mating(Roulette())
@@ -68,8 +68,8 @@ def _check_draw(mating: Mating, fitness: torch.Tensor, mates: int, seeds: Seeds,
     )
     expect(
         not finite or all(fitness[i].isfinite() for i in chosen),
-        f"the mating rule returned {chosen!r}, of whom somebody diverged ({where}). An offspring of theirs is lost; "
-        f"leave them out while there are others.",
+        f"the mating rule returned {chosen!r}, of which at least one diverged ({where}). Its offspring are lost: "
+        f"leave diverged individuals out while there are others.",
     )
     again = mating(fitness, mates, seeds("draw"))
     expect(

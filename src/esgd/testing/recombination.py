@@ -41,5 +41,5 @@ def _check_rows(recombination: Recombination, rows: torch.Tensor) -> None:
     expect(
         rho > 1 or not difference(child, rows[0]),
         "the recombination of one mate is not that mate. Parents are scored as the offspring of themselves, so each "
-        "would be scored as somebody else.",
+        "would be scored as another individual.",
     )

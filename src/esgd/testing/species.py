@@ -20,7 +20,7 @@ INDIVIDUALS = 6
 
 
 def check_species(species: Species, *, generations: int = 4) -> None:
-    """The same draw gives the same policy, in whatever order; every policy can be trained with and written down.
+    """The same draw must give the same policy, in any order; every policy must be able to train and to be written down.
 
     >>> from esgd.species import Adam
     >>> check_species(Adam(lr=(1e-4, 1e-2)))
@@ -81,7 +81,7 @@ def _check_policy(policy: Policy, where: str) -> None:
         read = Policy.from_record(json.loads(json.dumps(policy.record())))
     expect(
         read == policy,
-        f"in {where} {policy} comes back from its history line as {read}. A resumed run would go on with another "
+        f"in {where} {policy} comes back from its history line as {read}. A resumed run would continue with another "
         f"policy. Use plain numbers, strings and tuples, and frozen dataclasses or module-level functions.",
     )
     _check_trainable(policy)

@@ -111,8 +111,8 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
     assert "Traceback" not in said
     resumed = esgd("resume", "r", "--engine", "pool:workers=1", "--json", cwd=home)
     assert "Pool(inner=Loop(" in resumed.stderr
-    assert "this run began with Loop(" in resumed.stderr
-    assert "The bits are the same." in resumed.stderr
+    assert "this run started with Loop(" in resumed.stderr
+    assert "The results are bit-identical." in resumed.stderr
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["generations"] == 3
 

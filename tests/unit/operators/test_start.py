@@ -198,7 +198,9 @@ def test_a_saved_network_on_another_frozen_base_is_refused_by_the_name_of_what_d
     kind: str, tmp_path: Path
 ) -> None:
     given = saved_as(kind, on_a_base(0.25), tmp_path)
-    with pytest.raises(RecipeError, match="frozen parameter '0.weight'.*make_model makes.*everybody shares.*Load the"):
+    with pytest.raises(
+        RecipeError, match="frozen parameter '0.weight'.*make_model makes.*all individuals share.*Load the"
+    ):
         loaded(Genome.of(on_a_base(0.5)), given)
 
 

@@ -192,7 +192,7 @@ def test_a_run_without_any_whole_checkpoint_begins_again(folder: Path, capsys: p
     for path in (folder / "checkpoint").iterdir():
         (path / "state.json").write_text("{}")
     again = fit(folder, progress=True)
-    assert "Going on from generation 0" in capsys.readouterr().err
+    assert "Continuing from generation 0" in capsys.readouterr().err
     assert torch.equal(again.population.rows, whole.population.rows)
 
 
