@@ -18,7 +18,7 @@ from benchmarks.faults import HOT, Tally, population, size
 from benchmarks.processes import Watch, Written
 from benchmarks.sides.script import species, train
 from esgd.protocols import Draw
-from esgd.spelling import digest
+from esgd.serialization import digest
 
 
 def hot(draw: Draw) -> esgd.Policy:

@@ -1,6 +1,6 @@
 """Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
 
-from esgd import operators, schedules, species
+from esgd import engines, operators, policies, recipe, schedules, serialization, species
 from esgd.algorithm import evolve
 from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
@@ -12,6 +12,8 @@ from esgd.recipe import FineTuning, Recipe
 from esgd.tasks import Supervised
 
 __version__ = "0.1.0.dev0"
+
+serialization.name_shortly(policies, schedules, species, operators, engines, recipe)  # what a TOML file names
 
 __all__ = [
     "EsgdError",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from esgd.beginning import begin, prepare
-from esgd.chronicle import Chronicle, candidates, pick, sgd_step
 from esgd.engines import choose
 from esgd.generation import Generation, State
+from esgd.initialization import begin, prepare
 from esgd.population import Population
 from esgd.protocols import Engine, Rules, Task, Tick
 from esgd.recipe import Recipe
+from esgd.recorder import Recorder
+from esgd.steps import candidates, pick, sgd_step
 
 
 def evolve(
@@ -42,14 +43,14 @@ def _generations(
 
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):
-            chronicle = Chronicle(rules.task, recipe, stage, state, waiver)
+            recorder = Recorder(rules.task, recipe, stage, state, waiver)
 
             # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule
             policies = pick(stage, recipe, state, rules.seeds)
 
             # for s = 1 : K_s  SGD update of θ_j using π_j; if the fitness degrades, back off to the previous step
             trained = session.train(state.population, policies, sgd_step(stage, recipe))
-            state = chronicle.trained(policies, trained)
+            state = recorder.trained(policies, trained)
 
             # for v = 1 : K_v
             for v in range(1, stage.evolution_steps + 1):
@@ -64,7 +65,7 @@ def _generations(
                 del everyone  # two populations in memory at a time, not three
 
             # Ψ(k+1) ← Ψ(k)
-            generation = chronicle.conclude(trained.population, session.spent())
+            generation = recorder.conclude(trained.population, session.spent())
             state = generation.state
             yield generation
             del generation

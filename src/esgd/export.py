@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from esgd.errors import MissingExtraError, RecipeError, RunError, did_you_mean
 from esgd.run.files import blaming, explained, read_table, replace_file, replace_words
 from esgd.run.history import whole_lines
-from esgd.tables import Row, csv_cell, generations, individuals
+from esgd.run.tables import Row, csv_cell, generations, individuals
 
 HISTORY = "history.jsonl"
 MARK = "export.json"
@@ -24,8 +24,8 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
     """Write the finished generations of a run; returns the files.
 
     `generations` has a row for every generation, and `generation-0001` and so on, one file each, a row for every
-    individual; see `esgd.tables`. They go into `out`, beside the run as RUN-export if it is not given. A folder that
-    has anything else in it is left alone; an earlier export of the same run is brought up to date.
+    individual; see `esgd.run.tables`. They go into `out`, beside the run as RUN-export if it is not given. A folder
+    that has anything else in it is left alone; an earlier export of the same run is brought up to date.
     """
     write = _writer(format)
     history = _history(run)

@@ -13,24 +13,24 @@ from typing import Any
 from torch import nn
 
 from esgd.algorithm import evolve
-from esgd.beginning import prepare
 from esgd.engines import Ray, choose
-from esgd.engines.auto import Choice
+from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import bits
 from esgd.errors import RecipeError, RunError
 from esgd.generation import State
-from esgd.html import BLUE, GREY, card, sparkline
+from esgd.initialization import prepare
+from esgd.notebook_cards import BLUE, GREY, card, sparkline
 from esgd.policies import phrase
 from esgd.population import Population
 from esgd.progress import Reporter, check_progress, reporter
+from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
-from esgd.spelling import decode, encode
-from esgd.tables import Frame, as_frame
-from esgd.tracking import Tracked, Tracker, check_trackers, following
+from esgd.run.tables import Frame, as_frame
+from esgd.serialization import decode, encode
 from esgd.trust import package_named, packages
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
@@ -72,7 +72,7 @@ class Result:
 
     def frame(self, of: str = "generations") -> Frame:
         """The history as a tidy pandas DataFrame: a row per generation, or, of "individuals", a row per generation
-        and individual. `esgd.tables` says which columns there are."""
+        and individual. `esgd.run.tables` says which columns there are."""
         return as_frame(self.history, of)
 
     def _repr_html_(self) -> str:
@@ -186,7 +186,7 @@ def _name(path: Path | None, seed: int) -> str:
 
 def _choice(
     engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe, allow: Collection[str]
-) -> Choice:
+) -> EngineChoice:
     """The engine to use; a run that chose its engine itself keeps it."""
     if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
         began = _engine_of(manifest, allow)
@@ -196,7 +196,7 @@ def _choice(
                 f"address that is read from a folder is not followed. Give it yourself: --engine "
                 f"ray:address={began.address}, or in Python engine=Ray(address=…)."
             )
-        return Choice(began, "")
+        return EngineChoice(began, "")
     choice = choose(engine, rules, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)

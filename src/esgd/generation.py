@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from esgd.html import card, remark
 from esgd.ledger import Work
+from esgd.notebook_cards import card, remark
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Fared

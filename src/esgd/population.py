@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from esgd.errors import RecipeError
 from esgd.genome import Buffers, Genome
-from esgd.html import card, remark
+from esgd.notebook_cards import card, remark
 from esgd.policies import Policy
 
 SHOWN = 5  # individuals in a notebook's card

@@ -392,6 +392,16 @@ class Session(Protocol):
         ...
 
 
+@runtime_checkable
+class Start(Protocol):
+    """Make the initial population Ψ^(0); `common` says whether its members share one origin."""
+
+    @property
+    def common(self) -> bool: ...
+
+    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population: ...
+
+
 Tick = Callable[[str, int, int], None]
 """Progress: a phase, how many individuals are done, and of how many."""
 

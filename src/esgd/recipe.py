@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Generator
 
-from esgd.checks import check_field, check_species
 from esgd.errors import RecipeError, did_you_mean, shown
-from esgd.html import card
+from esgd.notebook_cards import card
 from esgd.operators import (
     Elitist,
     Fresh,
@@ -23,7 +22,7 @@ from esgd.operators import (
     breed,
     intermediate,
 )
-from esgd.operators.start import Network, Start
+from esgd.operators.start import Network
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.protocols import (
@@ -37,12 +36,14 @@ from esgd.protocols import (
     Role,
     Scores,
     Species,
+    Start,
     Survival,
 )
 from esgd.randomness import Seeds
-from esgd.soundness import check_immigrants, check_recipe, settled_mates
+from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
+from esgd.serialization import decode, encode
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
-from esgd.spelling import decode, encode
+from esgd.validation import check_field, check_species
 
 __all__ = ["FineTuning", "Recipe"]
 

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from esgd.watch import Address, Runs, open_server
+from esgd.watch import Runs, ServerAddress, open_server
 from tests.unit.odd_files import a_file_without_end, a_link_to_a_device, a_pipe, put
 from tests.unit.watch.histories import line, write_run
 
@@ -22,7 +22,7 @@ HOSTILE = "<img src=x onerror=alert(1)>..%2f.."
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr("esgd.watch.runs.EVERY", 0.2)
-    with open_server(Runs([tmp_path]), Address.at("127.0.0.1", 0)) as server:
+    with open_server(Runs([tmp_path]), ServerAddress.at("127.0.0.1", 0)) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server.address.url
         server.shutdown()
@@ -119,7 +119,7 @@ def test_generations_are_walked_through_with_the_arrow_keys(page: Page, url: str
 def test_a_server_that_ended_is_said_so(browser: Browser, tmp_path: Path) -> None:
     write_run(tmp_path / "mine", generations=2)
     page = browser.new_page()
-    with open_server(Runs([tmp_path]), Address.at("127.0.0.1", 0)) as server:
+    with open_server(Runs([tmp_path]), ServerAddress.at("127.0.0.1", 0)) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         page.goto(server.address.url)
         expect(page.get_by_role("region", name="The runs")).to_contain_text("mine")

@@ -15,9 +15,9 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
+from esgd.run.checksums import SUMMED
 from esgd.run.files import remove
 from esgd.run.folder import DAMAGED
-from esgd.run.sums import SUMMED
 from esgd.watch import Runs
 from tests.campaign import judge, reference
 from tests.campaign.case import Case, Ground, Plan

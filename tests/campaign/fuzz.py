@@ -29,7 +29,7 @@ import tomli_w
 from esgd.engines.choose import COMPOSED, KINDS
 from esgd.recipe import Recipe
 from esgd.run.folder import without_none
-from esgd.spelling import _short_names
+from esgd.serialization import _short_names
 from esgd.studies import find_study
 from tests.campaign.judges import (
     judge_engine,

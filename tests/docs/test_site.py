@@ -71,7 +71,13 @@ def test_pages_fit_a_phone(site: Path) -> None:
     with sync_api.sync_playwright() as playwright:
         window = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = window.new_page(viewport={"width": 390, "height": 844})
-        for name in ("index.html", "getting-started.html", "esgd.html", "experiments.html", "reference/operators.html"):
+        for name in (
+            "index.html",
+            "getting-started.html",
+            "esgd.html",
+            "experiments.html",
+            "reference/operators.html",
+        ):
             page.goto((site / name).as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
         window.close()

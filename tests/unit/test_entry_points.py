@@ -11,7 +11,7 @@ import pytest
 
 from esgd.entry_points import DATASETS, RENAMED, STUDIES, current_name, load, offered, package_of
 from esgd.errors import MissingExtraError, TaskError
-from esgd.spelling import decode
+from esgd.serialization import decode
 from tests.installed import STUDY, installed
 
 BROKEN = "raise RuntimeError('no luck')"

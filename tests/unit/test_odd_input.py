@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 import pytest
 
-from esgd.chronicle import drawn
 from esgd.cli import explain
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy
 from esgd.recipe import Recipe
+from esgd.recorder import drawn
+from esgd.serialization import decode
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
-from esgd.spelling import decode
 from tests.command import esgd
 from tests.small import ask
 

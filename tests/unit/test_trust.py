@@ -14,8 +14,8 @@ import esgd
 from esgd.errors import ForeignCodeError, RecipeError
 from esgd.policies import Policy
 from esgd.recipe import Recipe
+from esgd.serialization import decode
 from esgd.species import Optimizer, Sgd
-from esgd.spelling import decode
 from esgd.trust import packages
 from tests.small import RECORDING_SGD
 

@@ -44,10 +44,10 @@ from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
-from esgd.spelling import encode
+from esgd.serialization import encode
 from esgd.studies import Study, begin, compare, download, find_study, founded
 from esgd.trust import package_named
-from esgd.watch import Address, Runs, open_server
+from esgd.watch import Runs, ServerAddress, open_server
 
 app = typer.Typer(
     add_completion=False,
@@ -212,11 +212,11 @@ def watch(
     host: Annotated[
         str, typer.Option(help="the address to serve on; other than loopback it needs a token")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any free port")] = Address.port,
+    port: Annotated[int, typer.Option(help="0 for any free port")] = ServerAddress.port,
     browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Serve a live page of running and finished runs. It only reads."""
-    with open_server(Runs(folders or [Path("runs")]), Address.at(host, port)) as server:
+    with open_server(Runs(folders or [Path("runs")]), ServerAddress.at(host, port)) as server:
         print(f"watching at {server.address.url} (Ctrl-C ends it)", flush=True)
         if browser:
             webbrowser.open(server.address.url)

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd.beginning import prepare
-from esgd.chronicle import drawn
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
+from esgd.initialization import prepare
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Draw, Rules, Task
 from esgd.recipe import Recipe
-from esgd.spelling import encode
+from esgd.serialization import encode
+from esgd.steps import drawn
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes

@@ -8,7 +8,7 @@ from typing import Any
 
 from esgd import engines, operators, schedules, species
 from esgd.errors import EsgdError
-from esgd.spelling import kind_of
+from esgd.serialization import kind_of
 from esgd.studies.finding import find_study, study_names
 
 

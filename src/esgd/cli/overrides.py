@@ -8,7 +8,7 @@ from typing import Any
 
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.recipe import Recipe
-from esgd.spelling import read_value
+from esgd.serialization import read_value
 from esgd.studies import Study
 from esgd.studies.finding import merged
 

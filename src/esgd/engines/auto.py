@@ -51,7 +51,7 @@ ROOM = 32
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineChoice:
     """An engine, and one line why."""
 
     engine: Engine
@@ -147,23 +147,23 @@ class Probe:
         return best if self.seconds(best) <= WORTHWHILE * self.seconds(self.plain) else self.plain
 
 
-def fastest(rules: Rules, load: Load, computing: Computing) -> Choice:
+def fastest(rules: Rules, load: Load, computing: Computing) -> EngineChoice:
     """Time what could be the fastest, and choose."""
     plain = suited_loop(rules.genome.size, computing)
     steps = load.population * load.epochs * (rules.task.steps({}) or ASSUMED_STEPS)
     if steps < SHORT:
-        return Choice(plain, f"engine: {_name(plain)}, because the run is too short to time others.")
+        return EngineChoice(plain, f"engine: {_name(plain)}, because the run is too short to time others.")
     one = replace(plain, threads=1) if computing.device == "cpu" else plain
     try:
         probe = Probe(rules, steps, one)
     except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
-        return Choice(plain, "")
+        return EngineChoice(plain, "")
     for engine, together, start in _others(one, rules, load.population):
         probe.look(engine, together, start)
     probe.look_at_compiled()
     probe.look_at_pools(load.population)
     chosen = probe.decide()
-    return Choice(chosen.engine, _why(chosen, probe))
+    return EngineChoice(chosen.engine, _why(chosen, probe))
 
 
 def _others(one: Loop, rules: Rules, population: int) -> Iterator[tuple[Loop | Vmap, int, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from esgd.engines.auto import Choice, default_device, fastest, suited_loop
+from esgd.engines.auto import EngineChoice, default_device, fastest, suited_loop
 from esgd.engines.batched import Vmap
 from esgd.engines.cluster import Ray
 from esgd.engines.computing import Computing
@@ -13,7 +13,7 @@ from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.protocols import Engine, Load, Rules
-from esgd.spelling import read_value
+from esgd.serialization import read_value
 
 KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "ray": Ray, "vmap": Vmap}
 COMPOSED = {
@@ -23,14 +23,14 @@ COMPOSED = {
 """Engines with an inner one, and which settings are their own."""
 
 
-def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choice:
+def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> EngineChoice:
     """The engine that was passed, or the one behind a name.
 
     A name may be followed by settings: "vmap:chunk=32,precision=bf16", "pool:workers=4,inner=vmap", "auto:device=cuda".
     Without a load, "auto" times nothing.
     """
     if isinstance(engine, Engine) and not isinstance(engine, type):
-        return Choice(engine, "")
+        return EngineChoice(engine, "")
     if not isinstance(engine, str):
         raise RecipeError(
             f"engine={shown(engine)} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', 'ray', or a value such as "
@@ -41,13 +41,13 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Choi
         raise RecipeError(f"engine={shown(engine)} is not known. {did_you_mean(name, ('auto', *KINDS))}")
     settings = _settings(engine, text)
     if name != "auto":
-        return Choice(_built(engine, name, settings), "")
+        return EngineChoice(_built(engine, name, settings), "")
     computing = _made(engine, Computing, {"device": default_device(), **settings})
     for setting in ("threads", "compile", "channels_last"):
         if setting in settings:
             raise RecipeError(f"engine={engine!r}: auto chooses {setting!r} itself. Name an engine to set it.")
     if load is None:
-        return Choice(suited_loop(rules.genome.size, computing), "")
+        return EngineChoice(suited_loop(rules.genome.size, computing), "")
     return fastest(rules, load, computing)
 
 

@@ -6,7 +6,7 @@ from esgd.integrations.mlflow import MLflow
 from esgd.integrations.tensorboard import TensorBoard
 from esgd.integrations.tracked import tracked
 from esgd.integrations.wandb import WeightsAndBiases
-from esgd.tracking import Logbook, Tracked, Tracker
+from esgd.progress.tracking import Logbook, Tracked, Tracker
 
 __all__ = [
     "Logbook",

@@ -8,7 +8,7 @@ from esgd.errors import RecipeError, TrackerError, did_you_mean
 from esgd.integrations.mlflow import MLflow
 from esgd.integrations.tensorboard import TensorBoard
 from esgd.integrations.wandb import WeightsAndBiases
-from esgd.tracking import Tracker, check_trackers
+from esgd.progress.tracking import Tracker, check_trackers
 from esgd.trust import imported
 
 KINDS: Mapping[str, Callable[..., Tracker]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from esgd.tracking import Record
+from esgd.progress.tracking import Record
 
 
 def curves(record: Record) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError, TrackerError
 from esgd.integrations.curves import curves, settings
-from esgd.tracking import Record, Tracked
+from esgd.progress.tracking import Record, Tracked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -16,8 +16,8 @@ from typing import Any
 
 from esgd.errors import MissingExtraError, TrackerError
 from esgd.integrations.curves import curves, settings
+from esgd.progress.tracking import Record, Tracked
 from esgd.run.files import open_to_append, replace_file
-from esgd.tracking import Record, Tracked
 
 STEP = "generation"  # in every generation, also where no fitness is finite
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from esgd.generation import Generation
 from esgd.progress import announce
-from esgd.tracking import Followers, Tracked, Tracker, check_trackers, following
+from esgd.progress.tracking import Followers, Tracked, Tracker, check_trackers, following
 
 
 def tracked(generations: Iterable[Generation], *trackers: Tracker, name: str = "esgd") -> Iterator[Generation]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError, TrackerError
 from esgd.integrations.curves import curves
+from esgd.progress.tracking import Record, Tracked
 from esgd.run.files import read_words, replace_words
-from esgd.tracking import Record, Tracked
 
 if TYPE_CHECKING:
     from wandb import Run

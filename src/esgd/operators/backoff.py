@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.checks import check_field
 from esgd.errors import RecipeError
 from esgd.protocols import Trajectory
+from esgd.validation import check_field
 
 _PROBABILITY = (
     "It is p_backoff, the chance that a degraded individual backs off. Use 1.0 for the guarantee, 0.7 for the Penn "

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd.checks import check_field
+from esgd.validation import check_field
 
 _ON_THE_WHEEL = "It keeps every finite individual on the roulette wheel. Use a small positive number such as 0.01."
 _TEMPERATURE = (

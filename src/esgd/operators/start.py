@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from esgd.checks import check_field, check_list, check_range
 from esgd.errors import RecipeError, TaskError, shown
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
@@ -30,6 +29,7 @@ from esgd.policies import Policy, check_policy
 from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
+from esgd.validation import check_field, check_list, check_range
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
 
@@ -39,16 +39,6 @@ _SIGMA = (
 )
 _EPOCHS = "The one network is trained for this number of epochs before it is copied. Use 0 for no warm-up."
 _NETWORKS = "A saved start is a list of modules, state dicts or safetensors files, at least μ of them."
-
-
-@runtime_checkable
-class Start(Protocol):
-    """Make the initial population Ψ^(0); `common` says whether its members share one origin."""
-
-    @property
-    def common(self) -> bool: ...
-
-    def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import re
 from io import StringIO
 
 from esgd.report.tables import Table
-from esgd.tables import csv_cell
+from esgd.run.tables import csv_cell
 
 _SUBSCRIPT = re.compile(r"([θKσ])_(\w+(?::\w+)?)")
 _MATHEMATICS = {

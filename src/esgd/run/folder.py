@@ -30,11 +30,11 @@ from esgd.errors import RunError
 from esgd.generation import State
 from esgd.genome import Genome
 from esgd.run import checkpoint
+from esgd.run.checksums import SUMS, write_sums
 from esgd.run.files import explained, open_to_read, read_words, remove, replace_words
 from esgd.run.history import append_line, read_history, rewrite
 from esgd.run.manifest import differences, read_manifest
 from esgd.run.model import holds_model, write_model
-from esgd.run.sums import SUMS, write_sums
 
 KEPT_CHECKPOINTS = 2
 DAMAGED = "history.jsonl.damaged"

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from esgd.errors import RunError
 from esgd.run.files import read_table
-from esgd.spelling import respelt
+from esgd.serialization import respelt
 
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""

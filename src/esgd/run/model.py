@@ -10,7 +10,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from esgd.run.files import open_to_read, replace_file
-from esgd.spelling import digest
+from esgd.serialization import digest
 
 
 def write_model(path: Path, module: nn.Module) -> None:

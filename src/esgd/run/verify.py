@@ -18,11 +18,11 @@ from torch import Tensor
 
 from esgd.errors import RunError
 from esgd.run import checkpoint
+from esgd.run.checksums import SUMS, read_sums, summed
 from esgd.run.files import digest, open_to_read
 from esgd.run.folder import RECIPE, RunFolder, holds_recipe, same_lines
 from esgd.run.history import read_history
 from esgd.run.manifest import digest as identity
-from esgd.run.sums import SUMS, read_sums, summed
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from esgd.progress import announce
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
-from esgd.spelling import encode
+from esgd.serialization import encode
 from esgd.studies.arms import arms, at_equal_work, single_baselines
 from esgd.studies.soup import greedy_soup
 from esgd.studies.study import Study

@@ -15,7 +15,7 @@ from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did
 from esgd.protocols import Task
 from esgd.recipe import Recipe
 from esgd.run.files import read_words
-from esgd.spelling import decode, read_toml
+from esgd.serialization import decode, read_toml
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
 from esgd.trust import check_allowed, imported

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from esgd.algorithm import evolve
-from esgd.beginning import prepare, scored
 from esgd.engines import Loop
+from esgd.initialization import prepare, scored
 from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained

@@ -2,6 +2,6 @@
 
 from esgd.watch.followed import Followed
 from esgd.watch.runs import Runs
-from esgd.watch.server import Address, open_server
+from esgd.watch.server import ServerAddress, open_server
 
-__all__ = ["Address", "Followed", "Runs", "open_server"]
+__all__ = ["Followed", "Runs", "ServerAddress", "open_server"]

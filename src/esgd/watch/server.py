@@ -26,7 +26,7 @@ COMPRESSED = 4_096  # bytes from which on an answer is
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """Where the page is served. Whoever is not on this machine needs the token."""
 
     host: str = "127.0.0.1"
@@ -34,9 +34,9 @@ class Address:
     token: str = ""
 
     @staticmethod
-    def at(host: str, port: int) -> Address:
+    def at(host: str, port: int) -> ServerAddress:
         """With a token unless only this machine can reach it."""
-        return Address(host, port, "" if _loopback(host) else secrets.token_urlsafe(18))
+        return ServerAddress(host, port, "" if _loopback(host) else secrets.token_urlsafe(18))
 
     @property
     def url(self) -> str:
@@ -51,12 +51,12 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128  # with Python's own 5, every sixth of many that come at once waits a second
 
-    def __init__(self, runs: Runs, address: Address) -> None:
+    def __init__(self, runs: Runs, address: ServerAddress) -> None:
         self.runs = runs
         if ":" in address.host:
             self.address_family = AF_INET6
-        super().__init__((address.host, address.port), Asked)
-        self.address = Address(address.host, self.server_address[1], address.token)
+        super().__init__((address.host, address.port), PageRequest)
+        self.address = ServerAddress(address.host, self.server_address[1], address.token)
         views = embed({"live": True, "token": address.token}, connect=True)
         self.page = render("watch.html.j2", package="esgd.watch", views=views).encode()
         self.policy = views.policy
@@ -67,7 +67,7 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def open_server(runs: Runs, address: Address) -> Server:
+def open_server(runs: Runs, address: ServerAddress) -> Server:
     """A server that listens; `serve_forever()` answers until it is interrupted."""
     try:
         return Server(runs, address)
@@ -86,7 +86,7 @@ def open_server(runs: Runs, address: Address) -> Server:
         raise RunError(f"{address.port} is no port: they go from 0 to 65535. Choose one with --port.") from error
 
 
-class Asked(BaseHTTPRequestHandler):
+class PageRequest(BaseHTTPRequestHandler):
     """One request."""
 
     server: Server

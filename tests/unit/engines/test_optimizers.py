@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd.beginning import prepare, scored
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState
 from esgd.engines.fitness import Scorer
@@ -19,6 +18,7 @@ from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, state_kind
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.errors import RecipeError
+from esgd.initialization import prepare, scored
 from esgd.operators import RandomStart
 from esgd.policies import Policy
 from esgd.population import OptimizerState, Population

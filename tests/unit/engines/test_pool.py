@@ -27,7 +27,7 @@ from esgd.engines.failure import InWorkerError
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import CarriedByMate
 from esgd.protocols import Draw
-from esgd.spelling import decode, encode
+from esgd.serialization import decode, encode
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 

@@ -30,7 +30,7 @@ from esgd.engines.failure import InWorkerError
 from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
-from esgd.spelling import decode, encode
+from esgd.serialization import decode, encode
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 from tests.unit.engines.clusters import (
@@ -386,7 +386,7 @@ def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path
 
 @pytest.mark.parametrize("task", [the_task(train=random_data(5_000)), the_task()], ids=["large", "small"])
 def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: esgd.Supervised) -> None:
-    from esgd.beginning import prepare
+    from esgd.initialization import prepare
 
     serialized = Ray()._serialized(prepare(task, PLAIN, 0))
     outside = [*serialized.spans, *serialized.buffers]
@@ -397,7 +397,7 @@ def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: es
 @on_cluster
 def test_a_workshop_goes_on_after_an_error(tmp_path: Path) -> None:
     """What was under way when it was raised is not taken for something else."""
-    from esgd.beginning import prepare, scored
+    from esgd.initialization import prepare, scored
     from esgd.operators import PerEpoch, RandomStart
     from esgd.protocols import Step
 

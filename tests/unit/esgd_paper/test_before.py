@@ -17,7 +17,7 @@ import esgd as library
 from esgd.entry_points import RENAMED, current_name, offered
 from esgd.errors import ForeignCodeError, RunError
 from esgd.recipe import Recipe
-from esgd.spelling import decode
+from esgd.serialization import decode
 from esgd.trust import imported
 from esgd_paper.species.plateau import Plateau
 from tests.command import esgd

@@ -19,7 +19,7 @@ import esgd
 from esgd.errors import FitnessError, RecipeError, RunError
 from esgd.recipe import Recipe
 from esgd.run import read_history
-from esgd.spelling import decode
+from esgd.serialization import decode
 
 X = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()

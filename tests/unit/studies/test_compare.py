@@ -17,8 +17,8 @@ from esgd.operators import Gaussian, Never, PerEpoch, Perturbed
 from esgd.recipe import FineTuning
 from esgd.report.arms import BASELINE, LABELS
 from esgd.run import RunFolder
+from esgd.serialization import digest
 from esgd.species import Adam, Fixed, Once, Sgd
-from esgd.spelling import digest
 from esgd.studies import Study, arms, compare
 from esgd.studies.arms import at_equal_work, clones, population_baseline, single_baselines
 from esgd.studies.compare import founded

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from esgd.errors import RunError
-from esgd.watch import Address, Runs, open_server
+from esgd.watch import Runs, ServerAddress, open_server
 from tests.unit.watch.histories import write_run
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Any]:
     write_run(tmp_path / "mine", generations=3)
-    with open_server(Runs([tmp_path]), Address.at("127.0.0.1", 0)) as server:
+    with open_server(Runs([tmp_path]), ServerAddress.at("127.0.0.1", 0)) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield server
         server.shutdown()
@@ -79,17 +79,17 @@ def test_nothing_can_be_written(served: Any) -> None:
 
 
 def test_many_that_come_at_once_do_not_wait(tmp_path: Path) -> None:
-    with open_server(Runs([tmp_path]), Address.at("127.0.0.1", 0)) as server, ExitStack() as readers:
+    with open_server(Runs([tmp_path]), ServerAddress.at("127.0.0.1", 0)) as server, ExitStack() as readers:
         for _ in range(50):  # nobody is answered yet, and still nobody is turned away
             readers.enter_context(create_connection(("127.0.0.1", server.address.port), timeout=5))
 
 
 def test_elsewhere_than_on_loopback_a_token_is_needed(tmp_path: Path) -> None:
-    address = Address.at("0.0.0.0", 0)
+    address = ServerAddress.at("0.0.0.0", 0)
     assert len(address.token) >= 20
-    assert not Address.at("127.0.0.1", 0).token
-    assert not Address.at("localhost", 0).token
-    with open_server(Runs([tmp_path]), Address("127.0.0.1", 0, "secret")) as server:
+    assert not ServerAddress.at("127.0.0.1", 0).token
+    assert not ServerAddress.at("localhost", 0).token
+    with open_server(Runs([tmp_path]), ServerAddress("127.0.0.1", 0, "secret")) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         assert ask(server, "/api/runs")[0] == 403
         assert ask(server, "/api/runs?token=wrong")[0] == 403
@@ -100,12 +100,12 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(tmp_path: Path) -> None:
 def test_a_port_in_use_is_said_so(served: Any, tmp_path: Path) -> None:
     port = served.address.port
     with pytest.raises(RunError, match=f"port {port} is in use by another program. Choose another one with --port"):
-        open_server(Runs([tmp_path]), Address("127.0.0.1", port))
+        open_server(Runs([tmp_path]), ServerAddress("127.0.0.1", port))
 
 
 def test_what_is_no_port_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="70000 is no port"):
-        open_server(Runs([tmp_path]), Address("127.0.0.1", 70000))
+        open_server(Runs([tmp_path]), ServerAddress("127.0.0.1", 70000))
 
 
 @pytest.mark.parametrize("host", ["[", "[::1", ""])
@@ -123,4 +123,4 @@ def test_a_head_has_no_body(served: Any) -> None:
 
 def test_a_host_that_is_none_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="Check --host"):
-        open_server(Runs([tmp_path]), Address("no-such-host.invalid", 0))
+        open_server(Runs([tmp_path]), ServerAddress("no-such-host.invalid", 0))

@@ -1,74 +1,23 @@
-"""The small print between the lines of Algorithm 1: what each step is given, and what is written down about it."""
+"""The recorder of a generation: what happened in it, whether the guarantee held, and what should be noted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from time import perf_counter
 from typing import Any
 
-from esgd.errors import RecipeError, shown
 from esgd.generation import Generation, Note, State
 from esgd.guarantee import check
 from esgd.health import examine
 from esgd.ledger import Work
-from esgd.policies import Policy, check_trainable
+from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Draw, Role, Species, Step, Task, Trained
-from esgd.randomness import Seeds
+from esgd.protocols import Task, Trained
 from esgd.recipe import Recipe, Stage
 
 
-def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
-    """A policy for every individual, each from a draw of its own."""
-    past, stream = state.past, seeds.at("policy")
-    return [
-        drawn(
-            stage.species,
-            Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past),
-        )
-        for j, inherited in enumerate(state.population.policies)
-    ]
-
-
-def drawn(species: Species, request: Draw) -> Policy:
-    """A policy of the species; one that cannot be trained with is refused before anything is trained."""
-    policy = species(request)
-    if not isinstance(policy, Policy):
-        raise RecipeError(f"species={shown(species)} drew {shown(policy)}, which is no Policy. See esgd.species.")
-    check_trainable(policy)
-    return policy
-
-
-def sgd_step(stage: Stage, recipe: Recipe) -> Step:
-    """The SGD step of a generation, as an engine sees it."""
-    return Step(
-        k=stage.k,
-        epochs=stage.sgd_epochs,
-        backoff=recipe.backoff,
-        before=stage.before,
-        total=recipe.total_epochs,
-        keep_ends=recipe.survival.wants_ends and stage.evolution_steps > 0,
-    )
-
-
-def candidates(trained: Trained, immigrants: Population) -> tuple[Population, list[Role]]:
-    """Whoever competes with the offspring: parents, immigrants, and the ends of backed-off trajectories where wanted.
-
-    An immigrant that is in the population already, no worse than it came, does not come again.
-    """
-    there = dict(
-        zip((birth.id for birth in trained.population.births), trained.population.fitness.tolist(), strict=True)
-    )
-    known = zip((birth.id for birth in immigrants.births), immigrants.fitness.tolist(), strict=True)
-    arriving = immigrants[[i for i, (id_, fitness) in enumerate(known) if there.get(id_, inf) > fitness]]
-    parents = [Role.MOVED if moved else Role.HELD for moved in trained.moved.tolist()]
-    roles = [*parents, *([Role.IMMIGRANT] * len(arriving)), *([Role.END] * len(trained.ends))]
-    return trained.population.join(arriving).join(trained.ends), roles
-
-
-class Chronicle:
+class Recorder:
     """Takes down one generation. It remembers of Ψ^(k−1) what can be said of it, not the rows."""
 
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from esgd.checks import LARGEST, check_function, check_species
 from esgd.errors import RecipeError, shown
-from esgd.operators.start import Start, check_network
-from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Survival
+from esgd.operators.start import check_network
+from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival
+from esgd.validation import LARGEST, check_function, check_species
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe

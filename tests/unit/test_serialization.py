@@ -45,6 +45,7 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Tail
+from esgd.serialization import decode, digest, encode
 from esgd.species import (
     Adam,
     Choice,
@@ -58,7 +59,6 @@ from esgd.species import (
     Sgd,
     Uniform,
 )
-from esgd.spelling import decode, digest, encode
 
 probability = st.floats(0.01, 1)
 positive = st.floats(1e-6, 1e6)

@@ -15,25 +15,23 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
-from functools import cache
 from hashlib import sha256
-from importlib import import_module
 from math import isnan
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from esgd.checks import LARGEST
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.trust import check_allowed, code_names, find_code
+from esgd.validation import LARGEST
 
 DEEPEST = 40
 """Levels of tables and lists in what is read at most; a recipe has some five."""
 
-_ROOMS = ("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe")
+_SHORT_NAMES = dict[str, Any]()
 
 
 def encode(value: Any) -> Any:
@@ -182,12 +180,12 @@ def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] =
 def kind_of(thing: Any) -> str:
     """The name a class or function goes by in TOML."""
     short = _short(thing.__name__)
-    return short if _short_names().get(short) is thing else _full_name(thing)
+    return short if _SHORT_NAMES.get(short) is thing else _full_name(thing)
 
 
 def named(kind: Any, allow: Collection[str] = ()) -> Any:
     """The class (or function) that goes by `kind`."""
-    known = _short_names()
+    known = _SHORT_NAMES
     if not isinstance(kind, str):
         raise RecipeError(f"kind={shown(kind)} is a {type(kind).__name__}, not a name. Write for example kind = 'sgd'.")
     if ":" in kind:
@@ -200,11 +198,10 @@ def named(kind: Any, allow: Collection[str] = ()) -> Any:
     return known[kind]
 
 
-@cache
-def _short_names() -> dict[str, Any]:
-    rooms = [import_module(room) for room in _ROOMS]
-    public = [getattr(room, name) for room in rooms for name in room.__all__]
-    return {_short(thing.__name__): thing for thing in public if isinstance(thing, type | FunctionType)}
+def name_shortly(*modules: ModuleType) -> None:
+    """Give the public classes and functions of these modules their short names; `esgd` itself does so, once."""
+    public = [getattr(module, name) for module in modules for name in module.__all__]
+    _SHORT_NAMES.update({_short(each.__name__): each for each in public if isinstance(each, type | FunctionType)})
 
 
 def _full_name(thing: Any) -> str:

@@ -10,8 +10,8 @@ import esgd
 from esgd.errors import RecipeError
 from esgd.operators import Elitist
 from esgd.operators.survival import trajectories
+from esgd.run.tables import individuals
 from esgd.species import Fixed
-from esgd.tables import individuals
 from tests.small import classify
 
 RECIPE = esgd.Recipe(population=4, offspring=6, generations=3, sgd_epochs=1)
@@ -105,6 +105,8 @@ def test_a_table_that_is_none_gets_a_suggestion(result: esgd.Result) -> None:
 
 
 def test_without_pandas_the_error_names_the_extra() -> None:
-    program = "import sys; sys.modules['pandas'] = None; from esgd.tables import as_frame; as_frame([], 'generations')"
+    program = (
+        "import sys; sys.modules['pandas'] = None; from esgd.run.tables import as_frame; as_frame([], 'generations')"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert "pip install 'esgd[pandas]'" in done.stderr
