@@ -107,9 +107,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "esgd resume r" in said
+    assert "esgd resume r --allow-code mine" in said
     assert "Traceback" not in said
-    resumed = esgd("resume", "r", "--engine", "pool:workers=1", "--json", cwd=home)
+    resumed = esgd("resume", "r", "--allow-code", "mine", "--engine", "pool:workers=1", "--json", cwd=home)
     assert "Pool(inner=Loop(" in resumed.stderr
     assert "this run started with Loop(" in resumed.stderr
     assert "The results are bit-identical." in resumed.stderr

@@ -33,7 +33,7 @@ def test_track_sends_a_run_to_every_tracker_named(home: Path) -> None:
     assert json.loads(done.stdout)["generations"] == 2
     assert "TensorBoard: tb/r" in done.stderr
     assert len((home / "lines.txt").read_text().splitlines()) == 2
-    again = esgd("resume", "r", "--track", "tensorboard:tb", cwd=home)
+    again = esgd("resume", "r", "--track", "tensorboard:tb", "--allow-code", "mine", cwd=home)
     assert again.returncode == 0, again.stderr
     events = EventAccumulator(str(home / "tb" / "r")).Reload()
     assert [event.step for event in events.Scalars("fitness/best")] == [1, 2]
