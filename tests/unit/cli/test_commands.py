@@ -238,10 +238,10 @@ def test_a_toml_file_describes_a_study(home: Path) -> None:
         'task = "mine:task"\n[recipe]\npopulation = 4\nmates = [1, 2]\ngenerations = 1\n'
         '[recipe.species]\nkind = "adam"\nlr = [1e-3, 1e-2]\n[recipe.backoff]\nkind = "per_epoch"\n'
     )
-    answer = json.loads(esgd("explain", "study.toml", "--json", cwd=home).stdout)
+    answer = json.loads(esgd("explain", "study.toml", "--allow-code", "mine", "--json", cwd=home).stdout)
     assert answer["symbols"]["ρ"] == [1, 2]
     assert answer["recipe"]["backoff"] == {"kind": "per_epoch", "probability": 1.0}
-    assert esgd("run", "study.toml", "--json", cwd=home).returncode == 0
+    assert esgd("run", "study.toml", "--allow-code", "mine", "--json", cwd=home).returncode == 0
 
 
 @pytest.mark.parametrize(
