@@ -1,4 +1,4 @@
-"""Batches of any structure, moved to a device."""
+"""Batches of any structure, moved to a device or copied."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree as pytree
+
+from esgd.tensors import twin
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
@@ -28,3 +31,8 @@ def to_device(batch: Any, device: torch.device) -> Any:
         moved = [to_device(item, device) for item in batch]
         return tuple(moved) if type(batch) is tuple else type(batch)(*moved)
     return batch
+
+
+def copied(batch: Any) -> Any:
+    """The same batch in memory of its own: whatever is written into it, the data stay as they are."""
+    return pytree.tree_map_only(Tensor, twin, batch)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from esgd.batches import copied
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
-from esgd.engines.pickling import twin
 from esgd.errors import TaskError
 from esgd.genome import Buffers, Row, layout, persistent_buffers
 from esgd.protocols import Batch, Rules, Settings
@@ -61,7 +61,7 @@ class Network:
 
     def lent(self, batch: Batch) -> Batch:
         """The batch; a copy of it, as long as it is not known that the network does not write into its input."""
-        return pytree.tree_map_only(Tensor, twin, batch) if self._writes.get(self.module.training, True) else batch
+        return copied(batch) if self._writes.get(self.module.training, True) else batch
 
     def judge(self, function: LossFunction, batch: Batch) -> Tensor:
         """A loss or a fitness of the loaded individual."""

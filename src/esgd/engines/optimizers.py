@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -61,31 +61,3 @@ def build_optimizer(
             state.setdefault(int(index), {})[name] = tensor.clone()
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     return optimizer
-
-
-def takes_sparse(policy: Policy) -> bool:
-    """Whether an optimizer takes the gradients of an embedding with sparse=True; few of torch's own do."""
-    cls, alone = optimizer_class(policy.optimizer), not policy.hyper.get("weight_decay") and policy.clip_norm is None
-    if cls in (torch.optim.SGD, torch.optim.Adagrad):
-        return alone
-    return cls is torch.optim.SparseAdam or not cls.__module__.startswith("torch.optim")
-
-
-def make_dense(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Turn sparse gradients into dense ones."""
-    for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
-
-
-def begin_late_momentum(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether there were parameters without a velocity, which now have one. Fused SGD fails on one that had no gradient
-    in the first step and has one later; from this velocity it makes the gradient itself, as plain SGD would."""
-    late = False
-    for group in optimizer.param_groups:
-        for parameter in group["params"] if group.get("fused") and group.get("momentum") else ():
-            state = optimizer.state[parameter]
-            if parameter.grad is not None and state.get("momentum_buffer") is None:
-                state["momentum_buffer"] = parameter.grad * (group["dampening"] / group["momentum"])
-                late = True
-    return late

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS
+from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
 from esgd.engines.network import Network
-from esgd.engines.optimizers import begin_late_momentum, build_optimizer, kept_state, make_dense, takes_sparse
+from esgd.engines.optimizers import build_optimizer, kept_state
 from esgd.errors import TaskError
 from esgd.genome import Row
 from esgd.ledger import Work

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from esgd.batches import to_device
+from esgd.batches import copied, to_device
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
@@ -177,7 +177,7 @@ class Supervised:
         device = next(module.parameters()).device
         totals, samples = dict.fromkeys(("loss", *self._metrics.averaged), 0.0), 0
         for _, batch in self._test.parts(_part_size(self._test)):
-            batch = to_device(batch, device)
+            batch = copied(to_device(batch, device))  # a network may write into its input
             (values, output), n = self._values(module, batch), self.size(batch)
             totals["loss"] += float(values.double().mean()) * n
             for name, metric in self._metrics.averaged.items():

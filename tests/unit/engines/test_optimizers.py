@@ -190,3 +190,59 @@ def test_carried_state_is_a_copy() -> None:
 def test_a_clip_norm_that_is_not_positive_is_refused() -> None:
     with pytest.raises(RecipeError, match="clip_norm"):
         Sgd(lr=0.1, clip_norm=-1.0)
+
+
+class Skipping(nn.Module):
+    """A layer that has no gradient in the first step of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.calls = nn.Parameter(torch.ones(INPUTS)), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        return x * self.scale if self.calls != 1 else x
+
+
+@pytest.mark.parametrize("dampening", [0.0, 0.3])
+def test_momentum_that_begins_later_than_that_of_other_parameters_begins_as_in_plain_sgd(dampening: float) -> None:
+    given = rules(lambda: nn.Sequential(Skipping(), mlp()))
+    begin, hyper = start(given), {"lr": 0.1, "momentum": 0.9, "dampening": dampening}
+    fused, plain = (
+        trajectory(given, Policy(optimizer="sgd", hyper={**hyper, **more}), begin=begin)
+        for more in ({}, {"fused": False})
+    )
+    for there in (fused, plain):
+        there.epoch()
+    assert fused.optimizer.param_groups[0]["fused"] is True
+    torch.testing.assert_close(fused.rows, plain.rows, rtol=1e-6, atol=1e-7)
+    assert not torch.equal(fused.rows[0, :INPUTS], begin.rows[0, :INPUTS])
+
+
+SPARSE = [
+    Policy(optimizer="adam", hyper={"lr": 0.01}),
+    Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+    Policy(optimizer="sgd", hyper={"lr": 0.1}, clip_norm=0.1),
+    Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9}),
+    Policy(optimizer="adagrad", hyper={"lr": 0.1}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+@pytest.mark.parametrize("policy", SPARSE, ids=str)
+def test_a_sparse_embedding_is_trained_as_a_dense_one_by_every_optimizer(policy: Policy) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randint(9, (48, INPUTS), generator=generator), random_data(48)[1]
+    rows = []
+    for sparse in (True, False):
+        given = rules(
+            lambda sparse=sparse: nn.Sequential(
+                nn.Embedding(9, 4, sparse=sparse), nn.Flatten(), nn.Linear(4 * INPUTS, CLASSES)
+            ),
+            train=data,
+            fitness=data,
+        )
+        there = trajectory(given, policy)
+        there.epoch()
+        rows.append(there.rows)
+    torch.testing.assert_close(rows[0], rows[1], rtol=1e-5, atol=1e-6)

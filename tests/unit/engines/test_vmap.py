@@ -195,6 +195,53 @@ def test_a_loss_that_cannot_be_batched_is_named() -> None:
         next(esgd.evolve(task, RECIPE, seed=0, engine=Vmap()))
 
 
+def test_a_loss_that_is_detached_is_refused_as_by_loop() -> None:
+    task = esgd.Supervised(
+        mlp,
+        lambda output, target: F.cross_entropy(output.detach(), target),
+        train=random_data(48),
+        fitness=random_data(70),
+    )
+    told = []
+    for engine in (LOOP, Vmap(chunk=2)):
+        with pytest.raises(
+            TaskError, match="requires_grad=False.*Check that the loss uses the network's output"
+        ) as error:
+            next(esgd.evolve(task, RECIPE, seed=0, engine=engine))
+        told.append(str(error.value))
+    assert told[0] == told[1]
+
+
+def test_a_loss_that_is_detached_from_the_second_batch_on_is_refused_too() -> None:
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(output if len(output) == 16 else output.detach(), target)
+
+    task = esgd.Supervised(mlp, loss, train=random_data(40), fitness=random_data(70), batch_size=16)
+    with pytest.raises(TaskError, match="requires_grad=False"):
+        train(Vmap(chunk=2, threads=1), task, [SGD, SGD])
+
+
+class TwoPasses(esgd.Supervised):
+    """A task whose steps take every sample through the network twice."""
+
+    def repeats(self, settings: Any) -> int:
+        return 2
+
+    def loss(self, module: nn.Module, batch: Any) -> Tensor:
+        return (super().loss(module, batch) + super().loss(module, batch)) / 2
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 4])
+def test_the_ledger_of_a_task_that_passes_its_batches_twice_is_that_of_loop(chunk: int) -> None:
+    task = TwoPasses(mlp, F.cross_entropy, train=random_data(48), fitness=random_data(70), batch_size=16)
+    ours, loops = (
+        [each.record()["ledger"] for each in esgd.evolve(task, RECIPE, seed=0, engine=engine)]
+        for engine in (Vmap(chunk=chunk, threads=1), LOOP)
+    )
+    assert ours == loops
+    assert loops[0]["sgd_forward"] == loops[0]["sgd_backward"] == 2 * 48 * RECIPE.population
+
+
 def test_sparse_embeddings_are_refused() -> None:
     def make_model() -> nn.Module:
         return nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(4 * INPUTS, CLASSES))

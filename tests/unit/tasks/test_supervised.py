@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds
-from tests.small import CLASSES, INPUTS, dropout_mlp, mlp, random_data
+from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
 
 X, Y = random_data(300)
 XY = (X, Y)
@@ -306,3 +306,15 @@ def test_the_manifest_can_tell_two_data_sets_apart() -> None:
     assert described["fitness"] == {"kind": "error_rate"}
     assert described["test"] == {"kind": "stream"}
     assert described["train"]["sha256"] != task(train=random_data(300, seed=9)).describe()["train"]["sha256"]
+
+
+def test_a_network_that_writes_into_its_input_leaves_the_test_split_alone() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mul_(0.5)
+
+    x, y = random_data(30, seed=2)
+    before = x.clone()
+    task, network = classify(test=(x, y)), nn.Sequential(Writing(), mlp())
+    assert task.test(network) == task.test(network)
+    assert torch.equal(x, before)

@@ -190,7 +190,7 @@ def _check_layers(network: Network) -> None:
             "or Pool(inner=Loop()) for all cores."
         )
     for name, layer in network.module.named_modules():
-        if layer._compiled_call_impl is not None or type(layer).__module__.startswith("torch._dynamo"):
+        if type(layer).__module__.startswith("torch._dynamo"):
             raise EngineError(
                 f"Vmap cannot batch {f'layer {name!r}' if name else 'the network'}, which is compiled for one network "
                 f"at a time. Return it without torch.compile from make_model and use Vmap(compile=True), which "

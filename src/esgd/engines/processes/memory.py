@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from esgd.engines.computing import available_memory
-from esgd.engines.pickling import ALIGNMENT
 from esgd.errors import EngineError
+from esgd.tensors import ALIGNMENT
 
 ARENA = 1 << 22
 """Smaller tensors share a segment of this many bytes, so that buffers do not use up file descriptors."""
