@@ -15,8 +15,8 @@ from esgd.cli.explain import cost
 from esgd.cli.scaling import Workers, generation
 from esgd.errors import MissingDataError
 from esgd.studies import Study, find_study
-from esgd.studies.finding import EXPERIMENTS
 
+EXPERIMENTS = ("bn50", "swb300", "cifar10", "ptb")
 COUNTS = sorted({round(10 ** (step / 16)) for step in range(49)})  # 1 to 1,000
 
 

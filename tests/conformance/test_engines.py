@@ -41,10 +41,10 @@ def shared(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A check opens its engine several times: they share a Ray."""
-    from esgd.engines.cluster.connection import joined
-    from esgd.engines.cluster.resources import Asked
+    from esgd.engines.cluster.connection import connected
+    from esgd.engines.cluster.resources import WorkerResources
 
-    with joined(None, Asked(cpus=1, gpus=0), 3):
+    with connected(None, WorkerResources(cpus=1, gpus=0), 3):
         yield
 
 

@@ -17,9 +17,9 @@ from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy
 from esgd.recipe import Recipe
-from esgd.recorder import drawn
 from esgd.serialization import decode
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
+from esgd.steps import drawn
 from tests.command import esgd
 from tests.small import ask
 
