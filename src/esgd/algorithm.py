@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from esgd.engines import choose
-from esgd.generation import Generation, State
-from esgd.initialization import begin, prepare
-from esgd.population import Population
+from esgd.generation import Generation
+from esgd.initialization import Origin, begin, prepare
 from esgd.protocols import Engine, Rules, Task, Tick
 from esgd.recipe import Recipe
 from esgd.recorder import Recorder
@@ -20,7 +19,7 @@ def evolve(
     *,
     seed: int,
     engine: str | Engine = "auto",
-    start: Population | State | None = None,
+    start: Origin = None,
     tick: Tick = lambda phase, done, total: None,
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
@@ -32,9 +31,7 @@ def evolve(
     return _generations(rules, recipe, choose(engine, rules, recipe.load).engine, start, tick)
 
 
-def _generations(
-    rules: Rules, recipe: Recipe, engine: Engine, start: Population | State | None, tick: Tick
-) -> Iterator[Generation]:
+def _generations(rules: Rules, recipe: Recipe, engine: Engine, start: Origin, tick: Tick) -> Iterator[Generation]:
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}

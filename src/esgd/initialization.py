@@ -16,7 +16,11 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 
 
-def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | None = None) -> Rules:
+Origin = Population | State | None
+"""What a run starts from: a population, the state of a generation, or, with None, what the recipe's start makes."""
+
+
+def prepare(task: Task, recipe: Recipe, seed: int, start: Origin = None) -> Rules:
     """What every worker must know. The frozen parameters come from the start, or else from a fixed address."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise RecipeError(
@@ -47,7 +51,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Population | State | N
 Beginning = tuple[State, Population, str]
 
 
-def begin(session: Session, rules: Rules, recipe: Recipe, start: Population | State | None) -> Beginning:
+def begin(session: Session, rules: Rules, recipe: Recipe, start: Origin) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time.
 
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.

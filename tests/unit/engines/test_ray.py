@@ -395,7 +395,7 @@ def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: es
 
 
 @on_cluster
-def test_a_workshop_goes_on_after_an_error(tmp_path: Path) -> None:
+def test_a_session_continues_after_an_error(tmp_path: Path) -> None:
     """What was under way when it was raised is not taken for something else."""
     from esgd.initialization import prepare, scored
     from esgd.operators import PerEpoch, RandomStart
@@ -535,7 +535,7 @@ def test_a_ray_that_could_not_be_kept_from_the_network_is_not_started(monkeypatc
 
 @on_cluster
 def test_an_address_of_another_cluster_than_the_one_that_was_joined_is_refused() -> None:
-    with pytest.raises(EngineError, match="address='127.0.0.1:1' is not that of the Ray which .* connected already"):
+    with pytest.raises(EngineError, match="address='127.0.0.1:1' is not that of the Ray which .* joined already"):
         run(Ray(address="127.0.0.1:1"), PLAIN)
     at = ray.get_runtime_context().gcs_address
     assert run(Ray(address=at, workers=1), PLAIN)
