@@ -15,7 +15,6 @@ from esgd.protocols import Rules, Scores, Session, Task
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 
-
 Origin = Population | State | None
 """What a run starts from: a population, the state of a generation, or, with None, what the recipe's start makes."""
 
