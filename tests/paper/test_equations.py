@@ -490,5 +490,5 @@ def of_fitness(losses: list[float]) -> esgd.Population:
         fitness=torch.tensor(losses, dtype=torch.float64),
         births=blank.births,
         policies=blank.policies,
-        baggage=blank.baggage,
+        optimizer_states=blank.optimizer_states,
     )
