@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 
-def optimizer_family(root: int) -> set[int]:
+def family(root: int) -> set[int]:
     """A process and all that descend from it."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -36,10 +36,10 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._end.wait(self._pause):
-            self._look(optimizer_family(os.getpid()))
+            self._look(family(os.getpid()))
 
     def __exit__(self, *error: object) -> None:
-        self._look(optimizer_family(os.getpid()))
+        self._look(family(os.getpid()))
         self._end.set()
         self._thread.join()
 
