@@ -1,4 +1,4 @@
-"""Everything, one script after another, and then the table: `make kernel`, or
+"""Everything, one script after another, and then the table: `make bench`, or
 
     python -m benchmarks [--quick] [--out FOLDER] [--peers PYTHON]
 

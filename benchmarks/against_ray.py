@@ -31,7 +31,7 @@ def main() -> None:
     given = arguments(__doc__)
     quick, repeats = ["--quick"] if given.quick else [], given.repeats or (1 if given.quick else REPEATS)
     if not Path(given.peers).is_file():
-        print("The peers' environment is missing; `make kernel` creates it. Without it there is nothing to compare.")
+        print("The peers' environment is missing; `make bench` creates it. Without it there is nothing to compare.")
         return
     for name in given.only or PARTS:
         ours = Child(sys.executable, "benchmarks.sides.whole", [name, "auto", *quick], patience=PATIENCE)

@@ -107,7 +107,7 @@ def generations(
     folder = exits.enter_context(open_folder(exits.enter_context(tempfile.TemporaryDirectory())))
     for generation in esgd.evolve(task, recipe, seed=0, engine=chosen):
         begun, work = perf_counter(), asdict(generation.work)
-        folder.save(generation.state)
+        folder.save(generation.state, run="benchmark")
         cost = {**work, "seconds": generation.seconds, "seconds_checkpoint": perf_counter() - begun}
         if generation.k > 1:
             yield cost, bare

@@ -104,7 +104,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 def main() -> None:
     given = arguments(__doc__)
     if not Path(given.peers).is_file():
-        print("The peers' environment is missing; `make kernel` creates it. Without it there is nothing to compare.")
+        print("The peers' environment is missing; `make bench` creates it. Without it there is nothing to compare.")
         return
     for part in given.only or PARTS:
         PARTS[part](given)

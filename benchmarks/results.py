@@ -18,7 +18,7 @@ from benchmarks.children import PEERS, ROOT
 from benchmarks.quiet import LIMIT
 
 FOLDER = ROOT / "benchmarks" / "results"
-QUICK_FOLDER = ROOT / "runs" / "kernel-quick"
+QUICK_FOLDER = ROOT / "runs" / "bench-quick"
 
 
 @dataclass(frozen=True, kw_only=True)

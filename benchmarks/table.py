@@ -178,7 +178,7 @@ def page(results: Results) -> str:
         for machine in machines
     ]
     lines = ["# Measured", "", *(f"{each}." for each in words), ""]
-    lines += ["A ratio above 1 says that the first-named is faster. Written by `make kernel`.", ""]
+    lines += ["A ratio above 1 says that the first-named is faster. Written by `make bench`.", ""]
     for chapter in (promised, speed, ray, mishaps, generation, rest):
         lines += [*chapter(results), ""]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"

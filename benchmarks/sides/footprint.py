@@ -70,7 +70,7 @@ class Footprint:
         peak = Peak()
         with Watch(peak.look, pause=PAUSE), tempfile.TemporaryDirectory() as path, open_folder(path) as folder:
             for generation in esgd.evolve(self.task, self.recipe, seed=0, engine=engine):
-                folder.save(generation.state)
+                folder.save(generation.state, run="benchmark")
                 del generation
         return {"peak": peak.bytes, "row": row, "seconds": 0.0}
 

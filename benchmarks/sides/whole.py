@@ -50,7 +50,7 @@ class Whole:
         with tempfile.TemporaryDirectory() as path, open_folder(path) as folder:
             for generation in esgd.evolve(self.task, self.recipe, seed=0, engine=engine):
                 saving = perf_counter()
-                folder.save(generation.state)
+                folder.save(generation.state, run="benchmark")
                 net += generation.seconds + perf_counter() - saving
         return {"seconds": perf_counter() - begun, "net": net, "fitness": generation.best.fitness}
 
