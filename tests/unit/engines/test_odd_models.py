@@ -63,7 +63,7 @@ def unless_quick(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.parametrize("name", map(unless_quick, ODD))
+@pytest.mark.parametrize("name", [unless_quick(name) for name in ODD])
 def test_vmap_trains_an_odd_network_as_loop_does_or_names_what_it_cannot_batch(name: str) -> None:
     odd = ODD[name]
     ours = result(odd, VMAP)
