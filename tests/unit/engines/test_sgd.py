@@ -265,8 +265,8 @@ def test_an_optimizer_that_refuses_its_keywords_is_explained() -> None:
     policy = esgd.Policy(optimizer="sgd", hyper={"lr": 0.1, "betas": (0.9, 0.999)})
     with pytest.raises(RecipeError, match="SGD refuses .*betas.*correct its `hyper` ranges"):
         run(Never(), policy)
-    with pytest.raises(RecipeError, match="Adam refuses .*Invalid learning rate"):
-        run(Never(), esgd.Policy(optimizer="adam", hyper={"lr": -1.0}))
+    with pytest.raises(RecipeError, match="Adam refuses .*Invalid epsilon"):
+        run(Never(), esgd.Policy(optimizer="adam", hyper={"lr": 0.1, "eps": -1.0}))
 
 
 def test_a_loss_that_does_not_depend_on_the_network_is_explained() -> None:
