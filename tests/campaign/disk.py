@@ -23,7 +23,7 @@ from tests.campaign.isolation import mount_read_only, mount_small, unmount
 from tests.campaign.kills import SCENARIOS, change_at, need_ray
 from tests.campaign.victim import esgd
 
-PLAN = Plan(full=420, quick=30, suite=5, limit=180.0)
+PLAN = Plan(full=395, quick=24, suite=3, limit=180.0)
 
 PLENTY = 1 << 20
 """More kilobytes, or files, than any run here needs."""

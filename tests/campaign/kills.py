@@ -21,7 +21,7 @@ from tests.campaign.case import Case, Ground, Plan, Unavailable
 from tests.campaign.changes import PowerCut, dying, on_changes
 from tests.campaign.victim import start
 
-PLAN = Plan(full=826, quick=40, suite=5, limit=180.0)
+PLAN = Plan(full=826, quick=30, suite=4, limit=180.0)
 
 
 @dataclass(frozen=True)

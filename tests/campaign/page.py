@@ -24,7 +24,7 @@ from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.victim import Process, start, wait_until
 from tests.unit.watch.histories import line, write_run
 
-PLAN = Plan(full=120, quick=20, suite=4, limit=120.0)
+PLAN = Plan(full=113, quick=20, suite=3, limit=120.0)
 
 PATIENCE = 20.0
 """Seconds within which an ordinary reader is answered, on a machine that is busy."""

@@ -20,7 +20,7 @@ from tests.campaign.isolation import descendants
 from tests.campaign.kills import SCENARIOS, Scenario, changes_of, need_ray
 from tests.campaign.victim import esgd, start, wait_until
 
-PLAN = Plan(full=200, quick=15, suite=3, limit=180.0)
+PLAN = Plan(full=196, quick=12, suite=2, limit=180.0)
 
 INTERRUPTED = 130
 ENDS = {"SIGINT": (0, INTERRUPTED, -signal.SIGINT), "SIGTERM": (0, -signal.SIGTERM), "SIGHUP": (0, -signal.SIGHUP)}
