@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from time import monotonic
 
-from tests.campaign import damage, disk, injection, kills, page, signals
+from tests.campaign import damage, disk, fuzzing, injection, kills, oddities, page, signals
 from tests.campaign.case import Attack, Case
 
 ATTACKS: Mapping[str, Attack] = {
@@ -16,6 +16,8 @@ ATTACKS: Mapping[str, Attack] = {
     "damage": damage,
     "page": page,
     "injection": injection,
+    "fuzz": fuzzing,
+    "odd": oddities,
 }
 SECONDS = {"full": float("inf"), "quick": 270.0, "suite": 45.0}
 """The campaigns, and when they begin no further case: what is said of their length holds on slow machines, too."""
