@@ -16,13 +16,13 @@ from tests.campaign.case import Case, Ground, Plan
 PLAN = Plan(full=400, quick=10, suite=1, limit=600.0, each=50)
 
 KINDS: Mapping[str, tuple[Callable[[int, int], Iterator[Any]], Callable[[Any], str | None], int]] = {
-    "recipes": (fuzz.recipes, fuzz.judge_recipe, 120),
-    "manifests": (fuzz.recipes, fuzz.judge_manifest, 40),
+    "recipes": (fuzz.recipes, fuzz.judge_recipe, 90),
+    "manifests": (fuzz.recipes, fuzz.judge_manifest, 30),
     "sets": (fuzz.sets, fuzz.judge_sets, 60),
     "toml": (fuzz.toml_texts, fuzz.judge_toml, 60),
-    "engines": (fuzz.engine_words, fuzz.judge_engine, 40),
-    "states": (fuzz.state_words, fuzz.judge_state, 40),
-    "safetensors": (fuzz.safetensors_headers, fuzz.judge_safetensors, 40),
+    "engines": (fuzz.engine_words, fuzz.judge_engine, 100),
+    "states": (fuzz.state_words, fuzz.judge_state, 30),
+    "safetensors": (fuzz.safetensors_headers, fuzz.judge_safetensors, 30),
 }
 """Where inputs come from, how answers are judged, and how many cases there are."""
 
