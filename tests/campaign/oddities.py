@@ -20,8 +20,8 @@ from esgd.errors import EsgdError
 from esgd.testing.evidence import contents, difference
 from tests.campaign import judge
 from tests.campaign.case import Case, Ground, Plan
-from tests.campaign.kills import need_ray
 from tests.campaign.odd_models import ODD, WORKS
+from tests.campaign.scenarios import need_ray
 
 PLAN = Plan(full=238, quick=8, suite=1, limit=300.0)
 
