@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.campaign import damage, disk, injection, kills, page, reference, signals
-from tests.campaign.case import Attack, Case
+from tests.campaign import reference
 from tests.campaign.runner import Outcome, run
+from tests.campaign.schedule import ATTACKS, SECONDS, find, waiting
 from tests.campaign.state import State
 from tests.campaign.tally import append, tally
 
 HOME = Path(__file__).parents[2]
-ATTACKS: Mapping[str, Attack] = {
-    "kills": kills,
-    "signals": signals,
-    "disk": disk,
-    "damage": damage,
-    "page": page,
-    "injection": injection,
-}
-SIZES = ("full", "quick", "suite")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Returns 1 if something failed."""
     chosen = _arguments().parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # cases under way are ended, too
     root = (chosen.root or HOME / "build" / "campaign").resolve()
-    _warm(root)
     if chosen.case:
-        return _single(chosen.case, chosen.seed, root)
+        return _again(chosen.case, chosen.seed, root / "single")
     size = "quick" if chosen.quick else chosen.size
     campaign = {"size": size, "seed": chosen.seed, "revision": _revision()}
     state = State(chosen.state or root / "state.jsonl", {**campaign, **({"only": chosen.only} if chosen.only else {})})
-    for outcome in run(_waiting(chosen.only, chosen.seed, size, state), root):
+    _prepare(root, anew=not state.outcomes)
+    attacks = [chosen.only] if chosen.only else list(ATTACKS)
+    for outcome in run(waiting(attacks, seed=chosen.seed, size=size, done=state.outcomes), root):
         state.add(outcome)
         _say(outcome)
-    section = tally(campaign, state.outcomes.values(), {name: attack.PLAN.each for name, attack in ATTACKS.items()})
+    section = tally(campaign, state.outcomes.values(), {name: ATTACKS[name].PLAN for name in attacks})
     print(section)
     if not chosen.only:
         append(chosen.tally, section)
@@ -51,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description="Attack the library, count failures.")
-    parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="an hour, five minutes, or one")
+    parser.add_argument("--size", choices=SECONDS, default="full", help="an hour, five minutes, or one")
     parser.add_argument("--quick", action="store_true", help="the same as --size quick")
     parser.add_argument("--only", choices=ATTACKS, help="one attack; its tally is printed, not kept")
     parser.add_argument("--seed", type=int, default=0, help="decides which cases there are, and in which order")
@@ -62,34 +56,26 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _warm(root: Path) -> None:
-    """Import and load what every forked process would load again: here, torch and what draws reports."""
+def _prepare(root: Path, *, anew: bool) -> None:
+    """Import and load what every forked process would load again: torch, and what draws reports.
+
+    A campaign that begins anew compares with references of its own, not with those of earlier sources.
+    """
     import torch
 
     from esgd.report import write_run
 
+    for name in ("reference", "cases") if anew else ():
+        shutil.rmtree(root / name, ignore_errors=True)
     torch.set_num_threads(1)
     write_run(reference.finished(root))
 
 
-def _waiting(only: str | None, seed: int, size: str, state: State) -> Iterator[tuple[str, Case, float]]:
-    """The cases that have no outcome yet, under names by which they are found again."""
-    for attack in [only] if only else ATTACKS:
-        module = ATTACKS[attack]
-        for number, case in enumerate(islice(module.cases(seed), module.PLAN.size(size))):
-            if f"{attack}/{number}" not in state.outcomes:
-                yield f"{attack}/{number}", case, module.PLAN.limit
-
-
-def _single(name: str, seed: int, root: Path) -> int:
-    attack, _, number = name.partition("/")
-    if attack not in ATTACKS or not number.isdecimal():
-        raise SystemExit(f"{name!r} is no case. Cases are called ATTACK/NUMBER; attacks are {', '.join(ATTACKS)}.")
-    case = next(islice(ATTACKS[attack].cases(seed), int(number), None), None)
-    if case is None:
-        raise SystemExit(f"{name!r}: there are not so many cases of {attack}.")
-    print(case)
-    (outcome,) = run([(name, case, ATTACKS[attack].PLAN.limit)], root)
+def _again(name: str, seed: int, root: Path) -> int:
+    named = find(name, seed)
+    print(named[1])
+    _prepare(root, anew=True)
+    (outcome,) = run([named], root)
     _say(outcome)
     return int(outcome.failed is not None)
 

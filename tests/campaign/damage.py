@@ -22,9 +22,9 @@ from esgd.watch import Runs
 from tests.campaign import judge, reference
 from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.harm import HARMS, TO_ANYTHING, TO_FILES, TO_FOLDERS
-from tests.campaign.victim import esgd, fork
+from tests.campaign.victim import esgd, fork, without_report
 
-PLAN = Plan(full=1_050, quick=45, suite=6, limit=60.0)
+PLAN = Plan(full=1_050, quick=36, suite=4, limit=60.0)
 
 BASES: Mapping[str, Callable[[Path], Path]] = {"finished": reference.finished, "half": reference.half}
 OTHERS: Mapping[str, Callable[[Path], Path]] = {
@@ -103,8 +103,10 @@ class Damage:
         return [older] if self.base == "finished" and self.pattern.startswith(older) else []
 
     def _resume(self, ground: Ground, original: Path, harmed: list[Path]) -> str | None:
-        like, besides = reference.finished(ground.root), (DAMAGED, *self._given_up())
-        resumed = esgd(*reference.RESUME, cwd=ground.folder)
+        like, drawn = reference.finished(ground.root), self.pattern in DRAWN
+        besides = (DAMAGED, *self._given_up(), *(() if drawn else DRAWN))
+        prepare = (lambda: None) if drawn else without_report
+        resumed = esgd(*reference.RESUME, cwd=ground.folder, prepare=prepare)
         if resumed.code == 0:
             return judge.unclean(resumed) or judge.is_same(ground, like, besides=besides)
         names = [path.relative_to(ground.run).as_posix() for path in harmed]
@@ -113,7 +115,7 @@ class Damage:
             remove(path)
             whole = original / name
             shutil.copytree(whole, path) if whole.is_dir() else shutil.copy(whole, path)
-        again = judge.ends_the_same(ground, like, reference.RESUME, besides=besides)
+        again = judge.ends_the_same(ground, like, reference.RESUME, besides=besides, prepare=prepare)
         return wrong or (f"refused, restored, and then: {again}" if again else None)
 
 

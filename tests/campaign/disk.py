@@ -20,10 +20,10 @@ from tests.campaign import judge, reference
 from tests.campaign.case import Case, Ground, Plan, Unavailable
 from tests.campaign.changes import failing, on_changes
 from tests.campaign.isolation import mount_read_only, mount_small, unmount
-from tests.campaign.kills import SCENARIOS, change_at, need_ray
+from tests.campaign.scenarios import SCENARIOS, begun, change_at
 from tests.campaign.victim import esgd
 
-PLAN = Plan(full=420, quick=30, suite=5, limit=180.0)
+PLAN = Plan(full=395, quick=24, suite=3, limit=180.0)
 
 PLENTY = 1 << 20
 """More kilobytes, or files, than any run here needs."""
@@ -40,8 +40,6 @@ def _short(
 ) -> str | None:
     """Give a command while something is short, then again when it is mended."""
     scenario = SCENARIOS[name]
-    if name == "ray":
-        need_ray()
     ended = esgd(*scenario.words, cwd=ground.folder, prepare=prepare)
     if ended.code not in (0, 2, 3) or judge.unclean(ended):
         return str(ended)
@@ -59,7 +57,7 @@ class Full:
 
     def attack(self, ground: Ground) -> str | None:
         _need_mounts(ground)
-        SCENARIOS[self.scenario].begin(ground.root, ground.folder)
+        begun(self.scenario, ground)
         _put_on(ground.run)
         found = os.statvfs(ground.run)
         used = (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
@@ -94,7 +92,7 @@ class Failing:
     once: bool
 
     def attack(self, ground: Ground) -> str | None:
-        SCENARIOS[self.scenario].begin(ground.root, ground.folder)
+        begun(self.scenario, ground)
         fail = failing(
             change_at(self.place, self.scenario, ground.root), getattr(errno, self.error), ever_after=not self.once
         )
@@ -110,7 +108,7 @@ class Limited:
     amount: int
 
     def attack(self, ground: Ground) -> str | None:
-        SCENARIOS[self.scenario].begin(ground.root, ground.folder)
+        begun(self.scenario, ground)
         return _short(ground, self.scenario, prepare=self._limit)
 
     def _limit(self) -> None:
@@ -132,7 +130,7 @@ class SharedMemory:
 
     def attack(self, ground: Ground) -> str | None:
         _need_mounts(ground)
-        SCENARIOS[self.scenario].begin(ground.root, ground.folder)
+        begun(self.scenario, ground)
         mount_small(judge.SHARED_MEMORY, kilobytes=self.kilobytes)
         return _short(ground, self.scenario)
 
@@ -147,7 +145,7 @@ class ReadOnly:
 
     def attack(self, ground: Ground) -> str | None:
         _need_mounts(ground)
-        SCENARIOS[self.scenario].begin(ground.root, ground.folder)
+        begun(self.scenario, ground)
         ground.run.mkdir(exist_ok=True)
         mount_read_only(ground.run)
         ended = esgd(*self.words, cwd=ground.folder)

@@ -8,14 +8,16 @@ from pathlib import Path
 from tests.campaign import reference
 from tests.campaign.case import Ground
 from tests.campaign.isolation import descendants
-from tests.campaign.victim import Ended, esgd, wait_until
+from tests.campaign.victim import Act, Ended, esgd, wait_until
 
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def ends_the_same(ground: Ground, like: Path, words: tuple[str, ...], *, besides: tuple[str, ...] = ()) -> str | None:
+def ends_the_same(
+    ground: Ground, like: Path, words: tuple[str, ...], *, besides: tuple[str, ...] = (), prepare: Act = lambda: None
+) -> str | None:
     """Give the command again that was cut short: it succeeds, and the folder is that of an undisturbed run."""
-    again = esgd(*words, cwd=ground.folder)
+    again = esgd(*words, cwd=ground.folder, prepare=prepare)
     if again.code != 0:
         return str(again)
     return unclean(again) or is_same(ground, like, besides=besides) or left_over(ground)

@@ -7,63 +7,28 @@ was not forced to the disk until then is lost as well.
 from __future__ import annotations
 
 import random
-import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import sleep
 
-from tests.campaign import judge, reference
-from tests.campaign.case import Case, Ground, Plan, Unavailable
+from tests.campaign import judge
+from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.changes import PowerCut, dying, on_changes
+from tests.campaign.scenarios import SCENARIOS, begun, change_at
 from tests.campaign.victim import start
 
-PLAN = Plan(full=826, quick=40, suite=5, limit=180.0)
+PLAN = Plan(full=610, quick=30, suite=3, limit=180.0)
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """What is killed: a command, what the folder is before it, and what it must be in the end."""
-
-    words: tuple[str, ...]
-    like: Callable[[Path], Path]
-    begin: Callable[[Path, Path], object] = lambda root, home: None
-    seconds: float = 1.2
-    """How long it takes, about: random moments are drawn from this span."""
-
-
-def _half(root: Path, home: Path) -> None:
-    shutil.copytree(reference.half(root), home / "run")
-
-
-def _spoilt(root: Path, home: Path) -> None:
-    """A finished run whose last checkpoint, model and recipe have to be made again."""
-    run = shutil.copytree(reference.finished(root), home / "run")
-    (run / "checkpoint" / "000004" / "tensors.safetensors").write_bytes(b"")
-    for name in ("model.safetensors", "recipe.toml"):
-        (run / name).unlink()
-
-
-def _engine(engine: str) -> tuple[str, ...]:
-    return tuple(engine if word == reference.ENGINE else word for word in reference.RUN)
-
-
-SCENARIOS: Mapping[str, Scenario] = {
-    "run": Scenario(reference.RUN, reference.finished),
-    "resume": Scenario(reference.RESUME, reference.finished, _half),
-    "mend": Scenario(reference.RESUME, reference.finished, _spoilt),
-    "compare": Scenario(reference.COMPARE, reference.compared, seconds=2.5),
-    "pool": Scenario(_engine("pool:workers=2"), reference.finished, seconds=6.0),
-    "ray": Scenario(_engine("ray:workers=2"), reference.finished, seconds=15.0),
-}
-AIMED = {"run": 150, "resume": 80, "mend": 70, "compare": 60, "pool": 20, "ray": 2}
+AIMED = {"run": 150, "resume": 80, "mend": 70, "compare": 40, "pool": 15, "ray": 2}
 """At how many of its changes a kill is aimed, evenly; for the first three that is every one."""
 CUT = ("run", "resume", "mend")
-"""There the power is cut before each of them, too."""
-RANDOM = {"run": 60, "resume": 30, "mend": 10, "compare": 20, "pool": 20, "ray": 4}
+"""There the power is cut before each of them."""
+RANDOM = {"run": 40, "resume": 20, "mend": 10, "compare": 15, "pool": 15, "ray": 3}
 """How many kills come at random moments."""
 
 
@@ -82,10 +47,7 @@ class Kill:
     seed: int = 0
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = SCENARIOS[self.scenario]
-        if self.scenario == "ray":
-            need_ray()
-        scenario.begin(ground.root, ground.folder)
+        scenario = begun(self.scenario, ground)
         for place in (self.place, *self.again):
             change = None if place is None else change_at(place, self.scenario, ground.root)
             victim = start(*scenario.words, cwd=ground.folder, prepare=partial(self._aim, ground.run, change))
@@ -102,25 +64,6 @@ class Kill:
             on_changes(run, PowerCut(run, change, self.seed) if self.power_cut else dying(change))
 
 
-def changes_of(scenario: str, root: Path) -> list[str]:
-    """The changes that a scenario makes in the run's folder, in their order."""
-    name = "run" if scenario in ("pool", "ray") else scenario  # engines change nothing in a folder
-    made = SCENARIOS[name]
-    return reference.changes(root, name, made.words, partial(made.begin, root))
-
-
-def change_at(place: float, scenario: str, root: Path) -> int:
-    """The number of the change at a place, from 0 to 1, among them."""
-    return int(place * len(changes_of(scenario, root)))
-
-
-def need_ray() -> None:
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise Unavailable("Ray is not installed") from None
-
-
 def cases(seed: int) -> Iterator[Case]:
     """Kills of all scenarios, mixed."""
     drawn = random.Random(seed)
@@ -131,7 +74,8 @@ def cases(seed: int) -> Iterator[Case]:
 
 def _of(name: str, drawn: random.Random) -> Iterator[Kill]:
     for number in range(AIMED[name]):
-        yield Kill(name, place=number / AIMED[name])
+        if name == "run" or name not in CUT:
+            yield Kill(name, place=number / AIMED[name])
         if name in CUT:
             yield Kill(name, place=number / AIMED[name], power_cut=True, seed=drawn.randrange(1 << 32))
     for _ in range(RANDOM[name]):

@@ -17,11 +17,10 @@ from tests.campaign import judge
 from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.changes import Change, on_changes
 from tests.campaign.isolation import descendants
-from tests.campaign.kills import SCENARIOS, Scenario, changes_of, need_ray
+from tests.campaign.scenarios import SCENARIOS, begun, changes_of
 from tests.campaign.victim import esgd, start, wait_until
 
-# The suite leaves signals out: one that arrives inside a weak reference callback is printed by Python, and ignored.
-PLAN = Plan(full=200, quick=15, suite=0, limit=180.0)
+PLAN = Plan(full=196, quick=12, suite=2, limit=180.0)
 
 INTERRUPTED = 130
 ENDS = {"SIGINT": (0, INTERRUPTED, -signal.SIGINT), "SIGTERM": (0, -signal.SIGTERM), "SIGHUP": (0, -signal.SIGHUP)}
@@ -39,7 +38,7 @@ class Interrupt:
     twice: bool = False
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = _begun(self.scenario, ground)
+        scenario = begun(self.scenario, ground)
         victim = start(*scenario.words, cwd=ground.folder)
         for pause in (self.seconds, 0.05)[: 1 + self.twice]:
             sleep(pause)
@@ -58,7 +57,7 @@ class Pause:
     seconds: tuple[float, ...]
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = _begun(self.scenario, ground)
+        scenario = begun(self.scenario, ground)
         victim = start(*scenario.words, cwd=ground.folder)
         for pause in self.seconds:
             sleep(pause)
@@ -80,7 +79,7 @@ class Bereaved:
     seed: int
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = _begun(self.scenario, ground)
+        scenario = begun(self.scenario, ground)
         victim = start(*scenario.words, cwd=ground.folder)
         sleep(self.seconds)
         below = sorted(descendants(victim.pid))
@@ -100,7 +99,7 @@ class Rivals:
     place: float
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = _begun(self.scenario, ground)
+        scenario = begun(self.scenario, ground)
         made = changes_of(self.scenario, ground.root)
         number, locked = int(self.place * len(made)), max(k for k, line in enumerate(made) if line.endswith(" .lock"))
 
@@ -128,7 +127,7 @@ class Race:
     processes: int
 
     def attack(self, ground: Ground) -> str | None:
-        scenario = _begun(self.scenario, ground)
+        scenario = begun(self.scenario, ground)
         racing = [start(*scenario.words, cwd=ground.folder) for _ in range(self.processes)]
         ends = [each.wait() for each in racing]
         for each in ends:
@@ -137,14 +136,6 @@ class Race:
         if all(each.code != 0 for each in ends):
             return f"none succeeded; {ends[0]}"
         return judge.is_same(ground, scenario.like(ground.root)) or judge.left_over(ground)
-
-
-def _begun(name: str, ground: Ground) -> Scenario:
-    """The scenario, with its ground laid."""
-    if name == "ray":
-        need_ray()
-    SCENARIOS[name].begin(ground.root, ground.folder)
-    return SCENARIOS[name]
 
 
 def cases(seed: int) -> Iterator[Case]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 
 import pytest
 
-from tests.campaign.case import Ground, Unavailable, python_path
+from tests.campaign.case import Ground, Plan, Unavailable, python_path
 from tests.campaign.runner import Outcome, run
+from tests.campaign.schedule import find, waiting
 from tests.campaign.state import State
 from tests.campaign.tally import append, tally
 
@@ -83,14 +84,22 @@ def test_an_interrupted_campaign_continues(tmp_path: Path) -> None:
 def test_a_tally_counts_by_attack_and_is_appended(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n")
+    plan = Plan(full=9, quick=4, suite=2, limit=60.0)
     tried = [Outcome("kills/0"), Outcome("kills/1", failed="a | b\nmore"), Outcome("disk/0", missing="no mounts")]
-    append(page, tally(CAMPAIGN, tried, {"kills": 1, "disk": 50}))
+    append(page, tally(CAMPAIGN, tried, {"kills": plan, "disk": replace(plan, each=50)}))
     words = page.read_text()
     assert words.startswith("# Page\n\n### ")
     assert "| kills | 2 | 1 |  | 0.0 |" in words
-    assert "| disk | 0 | 0 | 50 | 0.0 |" in words
+    assert "| disk | 0 | 0 | 100 | 0.0 |" in words
     assert "- `kills/1` failed: a \\| b\n" in words
     assert "- not tried: no mounts" in words
+
+
+def test_cases_are_found_again_by_their_names_and_attacks_take_turns() -> None:
+    named = list(waiting(["kills", "disk"], seed=3, size="suite", done=["disk/0"]))
+    assert [name for name, _, _ in named[:3]] == ["kills/0", "kills/1", "disk/1"]
+    for each in named:
+        assert find(each[0], seed=3) == each
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
+import esgd.fit as fit
 from esgd.cli import main
 
 Act = Callable[[], object]
@@ -80,6 +81,11 @@ def start(*words: str | Path, cwd: Path, prepare: Act = lambda: None) -> Process
 def esgd(*words: str | Path, cwd: Path, prepare: Act = lambda: None) -> Ended:
     """`esgd WORDS` in a folder, to its end."""
     return start(*words, cwd=cwd, prepare=prepare).wait()
+
+
+def without_report() -> None:
+    """Let this process draw no report: that takes longer than all else, where reports are not what is attacked."""
+    fit.write_run = lambda folder: folder
 
 
 def fork(act: Act, words: tuple[str, ...], home: Path) -> Process:
