@@ -33,9 +33,9 @@ def main() -> None:
             app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # who is impatient ends what remains at once, without a traceback
-        sys.exit(143 if isinstance(stop, Terminated) else 130)
+        sys.exit(130)
     except Exception as error:
         if debug:
             raise
@@ -43,23 +43,28 @@ def main() -> None:
         sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) or shortage(error) else 1)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, answered as Ctrl-C is: what is open is closed, workers end, and the run says how to continue."""
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Answer SIGTERM, where that can be done: in a main thread."""
+    """Answer SIGTERM as Ctrl-C: what is open is closed, workers end, and the run says how to continue.
+
+    The exit code is told here, because typer makes 130 of every interrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    received = list[int]()
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except (KeyboardInterrupt, SystemExit):
+        if received:
+            sys.exit(143)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -24,14 +25,15 @@ LOOKS_EVERY = 1.0  # seconds
 
 
 def main() -> None:
-    channel, lifeline = Channel(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
-    try:
-        threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
-        _work(channel)
-    except (EOFError, ConnectionError):
-        return  # the pool is gone
-    except Exception as error:  # noqa: BLE001  # no thread, no open file, no memory: it is the pool's to raise
-        channel.send(pickled(Failure.of(error)))
+    lifeline = int(sys.argv[2])
+    with closing(Channel(socket.socket(fileno=int(sys.argv[1])))) as channel:
+        try:
+            threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
+            _work(channel)
+        except (EOFError, ConnectionError):
+            return  # the pool is gone
+        except Exception as error:  # noqa: BLE001  # no thread, no open file, no memory: it is the pool's to raise
+            channel.send(pickled(Failure.of(error)))
 
 
 def _work(channel: Channel) -> None:
