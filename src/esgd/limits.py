@@ -88,25 +88,26 @@ def _free() -> float:
 
 def _left_to_process() -> float:
     """Below `ulimit -v`."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0] if resource else -1
-    if limit < 0:  # RLIM_INFINITY
-        return inf
-    used = _told(Path("/proc/self/status"), "VmSize:", unit=1024)
+    limit, used = _limit("RLIMIT_AS"), _told(Path("/proc/self/status"), "VmSize:", unit=1024)
     return limit - used if used < inf else inf
 
 
 def _left_to_group(root: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> float:
-    """Below the limit of the container (cgroup 2), whose cache of files can be had."""
+    """Below the limits of the container (cgroup 2) and of those around it, whose cache of files can be had."""
     try:
-        own = mine.read_text().strip().rpartition("::/")[2]
-        for folder in (root / own, root):
-            if (folder / "memory.max").is_file():
-                limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-                cache = _told(folder / "memory.stat", "inactive_file", unit=1)
-                return inf if limit == "max" else int(limit) - int(used) + (cache if cache < inf else 0)
+        own = root / mine.read_text().strip().rpartition("::/")[2]
+    except OSError:
+        return inf  # another system
+    return min(_left_to(folder) for folder in (own, *own.parents) if folder.is_relative_to(root))
+
+
+def _left_to(group: Path) -> float:
+    try:
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        cache = _told(group / "memory.stat", "inactive_file", unit=1)
+        return inf if limit == "max" else int(limit) - int(used) + (cache if cache < inf else 0)
     except (OSError, ValueError):
-        pass  # another system, or no right to look
-    return inf
+        return inf  # there is no limit here, or no right to look
 
 
 def _told(path: Path, name: str, *, unit: int) -> float:
@@ -126,7 +127,13 @@ def _asked(said: str) -> str:
 
 def _allowed(limit: str, command: str, unit: int) -> str:
     """What this process is allowed, if it is not everything."""
-    allowed = resource.getrlimit(getattr(resource, limit))[0] if resource else -1
-    if allowed < 0:
+    allowed = _limit(limit)
+    if allowed == inf:
         return ""
     return f" (its limit, {command}, is {f'{allowed / 1e6:,.0f} MB' if unit else allowed})"
+
+
+def _limit(name: str) -> float:
+    """Of this process; inf where there is none."""
+    allowed = resource.getrlimit(getattr(resource, name))[0] if resource else None
+    return inf if allowed is None or allowed == resource.RLIM_INFINITY else allowed
