@@ -138,7 +138,7 @@ def fit(
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
         with (
-            reporter(progress, stages=list(recipe.stages()), past=tuple(history)) as reports,
+            reporter(progress, recipe=recipe, past=tuple(history)) as reports,
             following(trackers, subject, say=reports.say, warn=reports.warn) as followers,
         ):
             for line in history:
@@ -162,6 +162,10 @@ def fit(
                         del generation, saved
             except KeyboardInterrupt:
                 reports.say(_farewell(done, folder.path, origin, allow))
+                raise
+            except Exception as error:
+                if done and folder.path is not None:
+                    error.add_note(_farewell(done, folder.path, origin, allow))
                 raise
             assert state is not None, "a recipe has at least one generation"
             for mended in folder.finish(state, manifest):

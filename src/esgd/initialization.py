@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from numbers import Integral
 
-from esgd.errors import EsgdError, RecipeError, TaskError
+from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
 from esgd.generation import State
 from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
+from esgd.limits import available_memory, shortage
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
 from esgd.protocols import Rules, Scores, Session, Task
@@ -17,6 +18,8 @@ from esgd.recipe import Recipe
 
 Origin = Population | State | None
 """What a run starts from: a population, the state of a generation, or, with None, what the recipe's start makes."""
+
+BIRTH = 500  # bytes of an offspring that is yet to be built
 
 
 def prepare(task: Task, recipe: Recipe, seed: int, start: Origin = None) -> Rules:
@@ -47,6 +50,18 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Origin = None) -> Rule
     )
 
 
+def check_room(rules: Rules, recipe: Recipe) -> None:
+    """Refuse a population that memory cannot hold, before the system ends the process, or another one, over it."""
+    row = rules.genome.size * rules.genome.dtype.itemsize
+    needed, free = 2 * recipe.population * row + recipe.offspring_count * BIRTH, available_memory()
+    if needed > free:
+        raise EngineError(
+            f"population={recipe.population} of {rules.genome.size:,} parameters each, with {recipe.offspring_count} "
+            f"offspring, needs {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free here. While "
+            f"one population is made from another, both are in memory. Use a smaller population, or a larger machine."
+        )
+
+
 Beginning = tuple[State, Population, str]
 
 
@@ -58,12 +73,15 @@ def begin(session: Session, rules: Rules, recipe: Recipe, start: Origin) -> Begi
     if isinstance(start, State):
         state = start
     else:
+        check_room(rules, recipe)
         founding = _founding(session, rules, recipe, start)
         try:
             population = scored(session, founding)
         except EsgdError:
             raise
         except Exception as error:
+            if shortage(error):
+                raise  # the engine says which
             raise TaskError(
                 f"a freshly built network cannot be scored: {type(error).__name__}: {error}. The fitness data go "
                 f"through make_model's network and the loss before anything is trained; try that by hand on one batch."

@@ -22,8 +22,12 @@ from tests.campaign.victim import esgd, start, wait_until
 
 PLAN = Plan(full=196, quick=12, suite=2, limit=180.0)
 
-INTERRUPTED = 130
-ENDS = {"SIGINT": (0, INTERRUPTED, -signal.SIGINT), "SIGTERM": (0, -signal.SIGTERM), "SIGHUP": (0, -signal.SIGHUP)}
+INTERRUPTED, TERMINATED = 130, 143
+ENDS = {
+    "SIGINT": (0, INTERRUPTED, -signal.SIGINT),
+    "SIGTERM": (0, TERMINATED, -signal.SIGTERM),
+    "SIGHUP": (0, -signal.SIGHUP),
+}
 """How a command ends that gets a signal; 0: it was quicker."""
 BUSY = "is being written by another process"
 

@@ -1,7 +1,8 @@
 """How a command ends.
 
-Exit codes: 0 success; 2 the input is wrong, and the message says what to do; 3 a run folder cannot be read, written or
-continued; 130 interrupted, and the message says how to continue; 1 a defect of esgd.
+Exit codes: 0 success; 2 the input is wrong, or the machine has too little of something, and the message says what to
+do; 3 a run folder cannot be read, written or continued; 130 interrupted, or 143 terminated, and the message says how to
+continue; 1 a defect of esgd.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from rich.console import Console
 
 from esgd.cli.app import app
 from esgd.errors import EsgdError, RunError
+from esgd.limits import shortage
 
 
 def main() -> None:
@@ -23,7 +29,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
     try:
-        app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
+        with _terminable():
+            app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
     except KeyboardInterrupt:
@@ -33,13 +40,43 @@ def main() -> None:
         if debug:
             raise
         _say_error(error)
-        sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) else 1)
+        sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) or shortage(error) else 1)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Answer SIGTERM as Ctrl-C: what is open is closed, workers end, and the run says how to continue.
+
+    The exit code is told here, because typer makes 130 of every interrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = list[int]()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if received:
+            sys.exit(143)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say_error(error: Exception) -> None:
     """Print the message of an error of ours; of any other, most often in a user's task, also its type and place."""
-    text = str(error)
-    if not isinstance(error, EsgdError):
+    text = shortage(error) or str(error)
+    if not isinstance(error, EsgdError) and not shortage(error):
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}). --debug shows the traceback."
-    Console(stderr=True).print(f"error: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
+    text = "\n".join([f"error: {text}", *getattr(error, "__notes__", ())])
+    try:
+        Console(stderr=True).print(text, style="red", highlight=False, soft_wrap=True, markup=False)
+    except (MemoryError, RuntimeError, OSError):  # for colours, too, there must be some memory
+        sys.stderr.write(f"{text}\n")

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from esgd.engines.batched import Vmap
-from esgd.engines.computing import Computing, available_memory, cores
+from esgd.engines.computing import Computing, cores
 from esgd.engines.probe import LASTING, PROBED, WARM, seconds_per_step
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
+from esgd.limits import available_memory
 from esgd.protocols import Engine, Load, Rules
 
 SHARE = 0.02

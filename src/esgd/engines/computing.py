@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from math import inf
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -104,12 +102,3 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def available_memory() -> float:
-    """Bytes that can be had without pushing others out, where the system says so."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return inf
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), inf)

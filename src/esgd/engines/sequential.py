@@ -15,6 +15,7 @@ from esgd.engines.network import Network
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.genome import Buffers
 from esgd.ledger import Work
+from esgd.limits import within_limits
 from esgd.policies import Policy
 from esgd.protocols import Rules, Session, Step, Tick
 from esgd.randomness import Seeds
@@ -56,8 +57,9 @@ class Loop:
 
     @contextmanager
     def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
-        executor = InlineExecutor(self.kernel(rules), self.threads)
-        yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
+        with within_limits():
+            executor = InlineExecutor(self.kernel(rules), self.threads)
+            yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
 
 
 class SequentialKernel:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import fmean
 from time import perf_counter
 from typing import Any
 
 from esgd.recipe import Stage
+
+FORESEEN = 10_000
+"""Generations that are added up at most; of a longer run the estimate is a lower bound."""
 
 RECENT = 3  # generations that the next ones are expected to be like: early ones may be cheaper or dearer
 
@@ -39,13 +43,15 @@ class Remaining:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Iterable[Stage],
         past: Sequence[Mapping[str, Any]] = (),
         now: Callable[[], float] = perf_counter,
     ) -> None:
-        self._stages, self._now, self._done = stages, now, len(past)
+        plan = iter(stages)
+        self._stages, self._endless = list(islice(plan, FORESEEN)), next(plan, None) is not None
+        self._now, self._done = now, len(past)
         self._sgd, self._rest = list[float](), list[float]()  # per epoch, and per generation that breeds
-        for line, stage in zip(past, stages, strict=False):
+        for line, stage in zip(past, self._stages, strict=False):
             self._learn(stage, _sgd_seconds(line), sum(line["seconds"].values()))
         self._begun, self._phase, self._trained, self._part = now(), "sgd", 0.0, 0.0
 
@@ -61,7 +67,7 @@ class Remaining:
         """A generation has ended; returns the seconds it took."""
         now = self._now()
         took = now - self._begun
-        self._learn(self._stages[self._done], self._trained, took)
+        self._learn(self._stages[min(self._done, len(self._stages) - 1)], self._trained, took)
         self._done, self._begun, self._phase, self._trained, self._part = self._done + 1, now, "sgd", 0.0, 0.0
         return took
 
@@ -77,24 +83,24 @@ class Remaining:
             sgd = _total(elapsed, self._part, None if epoch is None else epoch * this.sgd_epochs)
             if sgd is None:
                 return None
-            epoch, left = epoch or sgd / this.sgd_epochs, max(0.0, sgd - elapsed)
+            epoch, left = epoch or sgd / max(1, this.sgd_epochs), max(0.0, sgd - elapsed)
             coming = [this, *later]
         else:
-            epoch = epoch or self._trained / this.sgd_epochs
+            epoch = epoch or self._trained / max(1, this.sgd_epochs)
             expected = fmean(self._rest[-RECENT:]) if self._rest else None
             rest = _total(elapsed - self._trained, self._part if this.evolution_steps == 1 else 0.0, expected)
             left, coming = max(0.0, (rest or 0.0) - (elapsed - self._trained)), list(later)
         breeding = sum(stage.evolution_steps > 0 for stage in coming)
         seconds = left + epoch * sum(stage.sgd_epochs for stage in later)
         if self._rest:
-            return Estimate(seconds + breeding * fmean(self._rest[-RECENT:]))
-        return Estimate(seconds, whole=breeding == 0)
+            return Estimate(seconds + breeding * fmean(self._rest[-RECENT:]), whole=not self._endless)
+        return Estimate(seconds, whole=breeding == 0 and not self._endless)
 
     def _learn(self, stage: Stage, sgd: float, whole: float) -> None:
         if not stage.evolution_steps:
-            self._sgd.append(whole / stage.sgd_epochs)
+            self._sgd.append(whole / max(1, stage.sgd_epochs))
         else:
-            self._sgd.append(sgd / stage.sgd_epochs)
+            self._sgd.append(sgd / max(1, stage.sgd_epochs))
             self._rest.append(max(0.0, whole - sgd))
 
 

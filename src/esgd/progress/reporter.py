@@ -14,7 +14,7 @@ from esgd.progress.lines import Json, Plain, Silent
 from esgd.progress.notebook import Figure, in_notebook
 from esgd.progress.remaining import Remaining
 from esgd.progress.terminal import bars
-from esgd.recipe import Stage
+from esgd.recipe import Recipe
 
 PROGRESS = ("auto", "bars", "plain", "json", "none")
 
@@ -42,18 +42,18 @@ class Reporter(Protocol):
 def reporter(
     progress: bool | str,  # noqa: FBT001  # as `fit` takes it
     *,
-    stages: Sequence[Stage],
+    recipe: Recipe,
     past: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Reporter]:
-    """A reporter for one run of these stages, `past` being the history lines of those that are done."""
-    kind, generations, done = check_progress(progress), len(stages), len(past)
-    console, remaining = Outlet(stderr=True, force_terminal=kind == "bars" or None), Remaining(stages, past)
+    """A reporter for one run of the recipe, `past` being the history lines of the generations that are done."""
+    kind, generations, done = check_progress(progress), recipe.stage_count, len(past)
+    console, remaining = Outlet(stderr=True, force_terminal=kind == "bars" or None), Remaining(recipe.stages(), past)
     if kind == "auto":
         kind = "figure" if in_notebook() else "bars" if console.is_terminal else "plain"
     if kind == "figure":
         yield Figure(remaining, generations, done)
     elif kind == "bars":
-        breeds = any(stage.evolution_steps for stage in stages)
+        breeds = next(recipe.stages()).evolution_steps > 0
         with bars(console, remaining, generations, done, breeds=breeds) as shown:
             yield shown
     elif kind == "json":

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from safetensors import SafetensorError
 
 from esgd.errors import EsgdError, RunError
+from esgd.limits import shortage
 from esgd.run.parsing import parsed
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -27,6 +28,8 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) 
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait
 _READABLE = 0o666  # less what the umask takes away
+
+AGAIN = "When the cause is mended, run the same command again: it continues from there."
 
 WORDS_LIMIT = 64 << 20
 """Bytes of JSON or TOML in one file that are read at most; a manifest has some thousand."""
@@ -143,10 +146,12 @@ def explained(folder: Path, doing: str, kept: str) -> Iterator[None]:
     """Turn what the operating system says into what happened, what is safe, and what to do next."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        if isinstance(error, RunError):
+    except (OSError, SafetensorError, MemoryError, RuntimeError) as error:
+        short = shortage(error)
+        if isinstance(error, EsgdError) or (isinstance(error, MemoryError | RuntimeError) and not short):
             raise
-        raise RunError(f"{doing} in {str(folder)!r} failed: {error}. {kept} {_advice(error)}") from error
+        reason = f"{doing} in {str(folder)!r} failed: {short or f'{error}.'} {kept}"
+        raise RunError(f"{reason} {AGAIN if short else _advice(error)}") from error
 
 
 def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
@@ -173,7 +178,7 @@ def _advice(error: Exception) -> str:
     told = re.search(r"os error (\d+)", str(error))  # safetensors passes the system's number on in words
     code = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "Free some disk space, then run the same command again: it goes on from there."
+        return "Free some disk space, then run the same command again: it continues from there."
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "Choose a folder that you may write to, or change its permissions."
-    return "When the cause is mended, run the same command again: it goes on from there."
+    return AGAIN

@@ -15,6 +15,7 @@ from esgd.engines.contract import Kernel, in_groups
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inline import InlineExecutor
 from esgd.errors import RecipeError
+from esgd.limits import within_limits
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Rules, Session, Tick
 
@@ -66,8 +67,9 @@ class Vmap:
 
     @contextmanager
     def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
-        executor = InlineExecutor(self.kernel(rules), self.threads)
-        yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
+        with within_limits():
+            executor = InlineExecutor(self.kernel(rules), self.threads)
+            yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
 
 
 def _needs_closure(policy: Policy) -> bool:

@@ -12,12 +12,13 @@ from math import ceil
 from typing import Any
 
 import ray
-from ray._private import ray_constants, worker
+from ray._private import ray_constants, utils, worker
 
 from esgd.engines.cluster.addresses import check_answers, is_the_same
 from esgd.engines.cluster.resources import WorkerResources, check_is_there
-from esgd.engines.computing import available_memory, cores
+from esgd.engines.computing import cores
 from esgd.errors import EngineError
+from esgd.limits import available_memory
 
 STORE = 1 << 30
 """Bytes of the object store of a Ray that is started here. Its own choice, a third of the memory, is for other work."""
@@ -141,18 +142,27 @@ def _said(error: Exception) -> str:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put off Ctrl-C until Ray is complete: only then does it know what it has to take down again."""
+    """Put off Ctrl-C until Ray is complete: only then does it know what it has to take down again.
+
+    The same for SIGTERM where the program answers it itself, as the command line does; that answer stays in place.
+    Where it does not, Ray's own ends the program and takes Ray down.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed = list[int]()
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    received, answered = list[int](), [signal.SIGINT]
+    if callable(signal.getsignal(signal.SIGTERM)):
+        answered.append(signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in answered}
+    keep = {"set_sigterm_handler": lambda handler: None} if signal.SIGTERM in before else {}
     try:
-        yield
+        with _changed(utils, **keep):
+            yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
+        for number, answer in before.items():
+            signal.signal(number, answer)
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from torch import Tensor
 from esgd.engines.cluster.actor import Actor
 from esgd.engines.cluster.failures import FAILURES, cause, failed_itself, is_to_blame, was_lost
 from esgd.engines.cluster.job_queue import JobDurations, JobQueue
+from esgd.engines.cluster.local_node import LocalNode
 from esgd.engines.cluster.messages import serialized_jobs, store_individuals
 from esgd.engines.cluster.parents import NO_SLICES, StoredPopulation, StoredSlices
 from esgd.engines.cluster.resources import WorkerResources, check_is_there, living
@@ -64,6 +65,7 @@ class ClusterExecutor:
         patience: float,
         slow: float,
     ) -> None:
+        self._node = LocalNode()
         # What is small goes along with every call; what is large lies in the store, once for every node.
         setup = ray.put(serialized) if serialized.nbytes > LARGE else serialized
         self._setup: tuple[Any, ...] = setup, device, str(Path.cwd()), list(sys.path)
@@ -103,10 +105,12 @@ class ClusterExecutor:
         for worker in list(self._workers):
             self._end_worker(worker)
         self._setup, self._stored = (), None
+        self._node.close()
 
     def _look_around(self) -> None:
         """Whether there are as many members as there should be, and anybody at all."""
         check_is_there()
+        self._node.check()
         now = monotonic()
         if now - self._counted >= CENSUS:
             self._counted, self.workers = now, max(1, self._size())
@@ -128,7 +132,7 @@ class ClusterExecutor:
 
     def _end_worker(self, worker: RemoteWorker) -> None:
         self._workers.remove(worker)
-        if ray.is_initialized():  # or the call would start another one
+        if ray.is_initialized() and not self._node.lost:  # or the call would start another one, or end this process
             ray.kill(worker.handle)
 
     def _assign(self, queue: JobQueue) -> None:
@@ -161,6 +165,7 @@ class ClusterExecutor:
         """Where the parents of these births are: all of them are of one population, most often the last one's."""
         space = jobs[0].parents
         assert isinstance(space, Stack), "jobs that have not travelled have populations in memory"
+        self._node.check()
         if self._stored is None or not self._stored.is_of(space):
             self._stored = StoredPopulation(space)
         mates = (mate for job in jobs for birth in job.births for mate in birth.mates)
@@ -184,6 +189,7 @@ class ClusterExecutor:
         awaited, jobs = worker.awaited, worker.jobs
         worker.awaited, worker.jobs = None, ()
         wanted = queue.open(jobs)
+        self._node.check()
         try:
             reply = ray.get(awaited)
         except RayError as error:

@@ -13,6 +13,7 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.sequential import Loop
 from esgd.errors import MissingExtraError, RecipeError
+from esgd.limits import within_limits
 from esgd.protocols import HoldsData, Rules, Session, Tick
 
 LEAST = 1e-4
@@ -96,7 +97,7 @@ class Ray:
             raise MissingExtraError("Ray", "ray", "engine='ray'") from error
         resources = WorkerResources(cpus=self.cpus_per_worker, gpus=self.gpus_per_worker)
         serialized = self._serialized(rules)
-        with connected(self.address, resources, self.workers):
+        with within_limits(), connected(self.address, resources, self.workers):
             executor = ClusterExecutor(
                 serialized,
                 resources,

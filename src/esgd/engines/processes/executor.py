@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,28 @@ DEATHS = 3
 """So many workers may die over one job before the run stops: the job itself must be to blame."""
 
 
+DYING = 60.0
+"""Seconds within which a process that has closed its channel ends by itself: on a busy machine torch takes some."""
+
+
 class WorkerProcess:
     """One process, and what it has been told."""
 
+    job: Job | None
+
     def __init__(self, setup: Message, memory: SharedMemory) -> None:
-        ours, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        self.channel, self.memory = Channel(ours), memory
-        self.job: Job | None = None
-        self.ready = False
-        self._told = set[int]()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "esgd.engines.processes.worker", str(theirs.fileno()), str(lifeline)],
-            pass_fds=(theirs.fileno(), lifeline),
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is for the pool to answer
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path),
-            },
-        )
-        theirs.close()
-        os.close(lifeline)
+        self.memory, self.job, self.ready, self._told = memory, None, False, set[int]()
+        with ExitStack() as ours, ExitStack() as theirs:  # what is open is closed where the next cannot be opened
+            near, far = socket.socketpair()
+            ours.callback(near.close)
+            theirs.callback(far.close)
+            lifeline, self._lifeline = os.pipe()
+            ours.callback(os.close, self._lifeline)
+            theirs.callback(os.close, lifeline)
+            self.channel = Channel(near)
+            ours.callback(self.channel.close)
+            self.process = _started(far.fileno(), lifeline)
+            ours.pop_all()
         with suppress(OSError):  # it has died already: that is heard when its answer is waited for
             self.send(setup)
 
@@ -73,15 +72,29 @@ class WorkerProcess:
         content, _ = self.channel.receive()
         return unpack(content, MappedSegments())
 
-    def end(self) -> int:
-        """End the process, whatever it is doing; returns its exit code."""
+    def end(self, within: float = 2.0) -> int:
+        """End the process, whatever it is doing; returns its exit code. After so many seconds it is killed."""
         self.channel.close()
         os.close(self._lifeline)  # it ends itself now, if it has not ended yet
         try:
-            return self.process.wait(timeout=2)
+            return self.process.wait(within)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+
+
+def _started(channel: int, lifeline: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "esgd.engines.processes.worker", str(channel), str(lifeline)],
+        pass_fds=(channel, lifeline),
+        stdin=subprocess.DEVNULL,
+        process_group=0,  # Ctrl-C is for the pool to answer
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path),
+        },
+    )
 
 
 class ProcessExecutor:
@@ -161,7 +174,7 @@ class ProcessExecutor:
     def _lost(self, number: int, again: deque[Job]) -> None:
         """A worker has died: its job goes back to the queue, its place is filled at the next turn."""
         worker = self._workers.pop(number)
-        code = worker.end()
+        code = worker.end(DYING)  # one that is killed here would look as if memory had been short
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         what = str(worker.job) if worker.job is not None else STARTING
         self._deaths[what] += 1

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary, finalize
 import torch
 from torch import Tensor
 
-from esgd.engines.computing import available_memory
 from esgd.errors import EngineError
+from esgd.limits import available_memory, shortage
 from esgd.tensors import ALIGNMENT
 
 ARENA = 1 << 22
@@ -93,7 +93,11 @@ class SharedMemory:
 
     def _segment(self, size: int) -> Segment:
         descriptor = _anonymous_file(size)
-        segment = Segment(descriptor, size)
+        try:
+            segment = Segment(descriptor, size)
+        except OSError as error:  # `ulimit -v`, or no more open files: a mapping has one of its own
+            os.close(descriptor)
+            raise _refused(size, error) from error
         segment.number, segment.descriptor = next(self._numbers), descriptor
         self._segments[segment.number] = segment
         self._starts[segment.number] = torch.frombuffer(segment, dtype=torch.uint8, count=1).data_ptr()
@@ -119,16 +123,17 @@ def _anonymous_file(size: int) -> int:
     except OSError as error:
         if descriptor >= 0:
             os.close(descriptor)
-        if error.errno == errno.EMFILE:
-            raise EngineError(
-                "this process may not open more files, and rows that workers share need some. Raise the limit "
-                "(ulimit -n 4096), or use engine='loop' or 'vmap'."
-            ) from error
-        raise EngineError(
-            f"the machine has no {size / 1e6:.0f} MB of memory left for rows that workers share ({error.strerror}). "
-            f"Use a smaller population, or engine='loop', which needs no second copy of the data."
-        ) from error
+        raise _refused(size, error) from error
     return descriptor
+
+
+def _refused(size: int, error: OSError) -> EngineError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return EngineError(shortage(error))
+    return EngineError(
+        f"the machine has no {size / 1e6:.0f} MB of memory left for rows that workers share ({error.strerror}). Use a "
+        f"smaller population, or engine='loop', which needs no second copy of the data."
+    )
 
 
 def _unlinked_file() -> int:

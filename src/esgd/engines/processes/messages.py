@@ -7,6 +7,7 @@ per machine and not once per worker; what a worker writes there only it sees.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
@@ -144,7 +145,10 @@ class Channel:
         expected = int.from_bytes(message[:4])
         descriptors = list[int]()
         while len(descriptors) < expected:
-            descriptors += socket.recv_fds(self.socket, 1, PASSED_AT_ONCE)[1]
+            _, some, flags, _ = socket.recv_fds(self.socket, 1, PASSED_AT_ONCE)
+            descriptors += some
+            if flags & socket.MSG_CTRUNC:  # the others are lost, and would be waited for for ever
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return message[4:], descriptors
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from esgd.engines.processes.memory import SharedMemory
 from esgd.engines.processes.messages import Message, pack
 from esgd.engines.sequential import Loop
 from esgd.errors import EngineError, RecipeError, shown
+from esgd.limits import within_limits
 from esgd.protocols import Rules, Session, Tick
 
 
@@ -41,13 +42,15 @@ class Pool:
 
     @contextmanager
     def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
-        memory = SharedMemory()
-        crew = ProcessExecutor(self._setups(rules, memory), memory)
-        try:
-            crew.start()
-            yield Dispatcher(rules, crew, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick)
-        finally:
-            crew.close()
+        rows_at_once = self.inner.rows_at_once
+        with within_limits():
+            memory = SharedMemory()
+            executor = ProcessExecutor(self._setups(rules, memory), memory)
+            try:
+                executor.start()
+                yield Dispatcher(rules, executor, grouping=self.inner.groups, rows_at_once=rows_at_once, tick=tick)
+            finally:
+                executor.close()
 
     def check_sendable(self, rules: Rules) -> None:
         """Refuse a task that cannot be sent to other processes."""

@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -24,15 +25,23 @@ LOOKS_EVERY = 1.0  # seconds
 
 
 def main() -> None:
-    channel, lifeline = Channel(socket.socket(fileno=int(sys.argv[1]))), int(sys.argv[2])
-    threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
+    lifeline = int(sys.argv[2])
+    with closing(Channel(socket.socket(fileno=int(sys.argv[1])))) as channel:
+        try:
+            threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
+            _work(channel)
+        except (EOFError, ConnectionError):
+            return  # the pool is gone
+        except Exception as error:  # noqa: BLE001  # no thread, no open file, no memory: it is the pool's to raise
+            channel.send(pickled(Failure.of(error)))
+
+
+def _work(channel: Channel) -> None:
+    """Run the jobs that the pool sends."""
     mappings, kernel = MappedSegments(), None
     mine = MappedSegments(private=True)  # the task's: others have the same memory, and its code may write anywhere
     while True:
-        try:
-            message, descriptors = channel.receive()
-        except (EOFError, OSError):
-            return
+        message, descriptors = channel.receive()
         numbers, dropped, content, buffers = pickle.loads(message)
         for number, descriptor in zip(numbers, descriptors, strict=True):
             if kernel is None:
