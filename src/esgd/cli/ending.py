@@ -7,6 +7,7 @@ continue; 1 a defect of esgd.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -22,6 +23,9 @@ from esgd.cli.app import app
 from esgd.errors import EsgdError, RunError
 from esgd.limits import shortage
 
+AGAIN = 0.01
+"""Seconds after which an interrupt that was ignored is sent again: Python has forgotten the first one by then."""
+
 
 def main() -> None:
     """Run the command line; errors are shown without a traceback unless --debug is given."""
@@ -29,7 +33,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
     try:
-        with _terminable():
+        with _terminable(), _never_ignored():
             app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
@@ -67,6 +71,35 @@ def _terminable() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _never_ignored() -> Iterator[None]:
+    """Send an interrupt again that Python could not raise where it arrived, as in the callback of a weak reference.
+
+    Python prints and forgets such an exception. Here it is raised a moment later, when that callback has returned.
+    """
+    before = sys.unraisablehook
+
+    def again(ignored: sys.UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            threading.Timer(AGAIN, _interrupt).start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt() -> None:
+    """Interrupt the main thread, also where it waits."""
+    if sys.platform == "win32":
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _say_error(error: Exception) -> None:
