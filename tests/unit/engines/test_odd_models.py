@@ -22,7 +22,7 @@ BATCHED_QUICKLY = {
     *("parameters: transposed", "buffers: integer and boolean", "attributes: counter with a threshold"),
     *("attributes: written before it is read", "forward: writes into its input", "tasks: passes batches twice"),
 }
-"""Networks that `Vmap` trains in the quick tier: each takes seconds, until its steps are recorded."""
+"""Networks that `Vmap` trains here: each takes seconds, until its steps are recorded. The campaign has all of them."""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
@@ -58,12 +58,9 @@ def test_an_odd_network_is_trained_by_every_worker_as_by_loop_or_refused_by_name
         assert difference([each[:2] for each in ours], [each[:2] for each in loops]) == ""
 
 
-def unless_quick(name: str) -> Any:
-    slow = ODD[name].expected_of_vmap == WORKS and name not in BATCHED_QUICKLY
-    return pytest.param(name, marks=pytest.mark.slow if slow else ())
-
-
-@pytest.mark.parametrize("name", [unless_quick(name) for name in ODD])
+@pytest.mark.parametrize(
+    "name", [name for name in ODD if ODD[name].expected_of_vmap != WORKS or name in BATCHED_QUICKLY]
+)
 def test_vmap_trains_an_odd_network_as_loop_does_or_names_what_it_cannot_batch(name: str) -> None:
     odd = ODD[name]
     ours = result(odd, VMAP)
