@@ -1,7 +1,7 @@
 """`engine="auto"`: a rule, so that the same command takes the same engine in every run on a machine.
 
 One step of the task is counted, not timed: a second timing differs, and with another engine the bits would. What an
-engine costs once, such as starting workers, may be a twentieth of the predicted run. Decision 15 has the measurements.
+engine costs once, such as starting workers, may be a twentieth of the predicted run. Decision 26 has the measurements.
 """
 
 from __future__ import annotations
