@@ -8,13 +8,13 @@ from threading import Lock
 from time import thread_time, time
 from typing import Any, BinaryIO
 
-from esgd.durations import duration
 from esgd.errors import RunError
 from esgd.report.records import line_fault
 from esgd.report.views import facts, line_digest
 from esgd.report.views.ancestry import family_tree
 from esgd.run.files import open_to_read, read_table
 from esgd.run.parsing import parsed
+from esgd.wording import duration
 
 PATIENCE = 60.0  # seconds without a word, at least, before a run is called silent
 GENERATIONS = 5.0  # … and so many times its longest generation
