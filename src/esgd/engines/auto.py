@@ -40,6 +40,7 @@ LEAST, CHUNK, CHUNK_ELEMENTS = 4, 32, 8e6
 """Networks in a chunk: at least, at most, and so that a step of the chunk writes so many numbers; but eight may."""
 _HEAVY = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase)  # layers with more arithmetic than parameters
 BATCHED = 2.0  # times as fast, at least, is a run that is batched by this rule
+FEW_CORES = 2  # that a batched run of one process outruns, also where threads could share a step
 BUSY = 0.75  # of the cores, that workers with one thread must use to replace threads
 WIDE = 1e9  # flops of a step with convolutions for which the layout matters
 
@@ -101,7 +102,9 @@ class _Rule:
             return None
         if seconds < LASTS * RECORDS * self.step.operations:
             return None
-        workers = self._workers(seconds / BATCHED)
+        workers, tiny = self._workers(seconds / BATCHED), self.step.arithmetic < TINY
+        if not (workers or tiny or _places(self.plain.device) <= FEW_CORES):
+            return None
         share = ceil(self.population / max(workers, 1))
         most = min(CHUNK, max(8, int(CHUNK_ELEMENTS / max(1, self.step.elements))))
         chunk = ceil(share / ceil(share / most))  # even, so that no worker waits for another with a chunk more

@@ -208,6 +208,15 @@ def test_convolutions_are_not_batched_but_shared_among_workers() -> None:
     assert choice.engine == Pool(inner=Loop(threads=1), workers=2)
 
 
+def test_where_threads_help_one_batched_process_does_not_replace_many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Load(population=16, epochs=3_000)
+    monkeypatch.setattr(auto, "TINY", 0.0)
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    assert isinstance(choose("auto", rules(), load).engine, Vmap)
+    monkeypatch.setattr(auto, "cores", lambda: 16)
+    assert choose("auto", rules(), load).engine == Loop()
+
+
 @pytest.mark.usefixtures("two_cores")
 def test_one_network_has_no_workers() -> None:
     assert choose("auto", rules(), Load(population=1, epochs=1_000_000)).engine == Loop(threads=1)
