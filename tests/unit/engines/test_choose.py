@@ -30,6 +30,7 @@ from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
 
 LONG = Load(population=16, epochs=6_000)
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)
+QUIET: dict[str, Any] = {"seed": 0, "progress": False}
 
 
 def rules(make_model: Any = mlp, **changes: Any) -> Rules:
@@ -318,6 +319,21 @@ def test_a_network_that_cannot_be_batched_or_sent_is_still_chosen_for(tmp_path: 
 
 
 # What a run says and remembers
+
+
+def test_fit_builds_no_more_networks_than_evolve() -> None:
+    """Rules are prepared once, and the engine is chosen once."""
+    built = list[int]()
+
+    def counted() -> nn.Module:
+        built[-1] += 1
+        return mlp()
+
+    for run in (lambda task: list(esgd.evolve(task, RECIPE, seed=0)), lambda task: esgd.fit(task, RECIPE, **QUIET)):
+        task = classify(counted)
+        built.append(0)
+        run(task)
+    assert built[0] == built[1]
 
 
 def test_fit_says_which_engine_and_why_and_the_manifest_remembers(
