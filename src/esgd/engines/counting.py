@@ -17,7 +17,7 @@ from esgd.protocols import Rules
 
 OPERATION, FLOP, ELEMENT = 5e-6, 1 / 50e9, 4e-10
 """Seconds of one core for an operation of torch, for a floating-point operation in a product, and for a number that is
-written. Measured steps took 0.8 to 3 times what these constants give; see decision 26."""
+written. Measured steps took 0.75 to 3.6 times what these constants give; see decision 26."""
 
 
 @dataclass(frozen=True)
