@@ -29,7 +29,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 REPEATS, FEW, PATIENT = 5, 2, 8.0
 PROBING = 300.0
-"""Seconds that "auto" may take to time engines before its first round; they are in its one-off cost."""
+"""Seconds that "auto" may take to count, try and compile before its first round; they are in its one-off cost."""
 JAX = ("jax vmap", "jax scan", "jax step")
 WITH_JAX = ("W1", "W2", "W2x100", "W3", "W4")
 SIDES = ("plain", *OURS, *JAX, "gemm")

@@ -28,10 +28,11 @@ def evolve(
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed, start)  # bad input is refused here, not at the first generation
-    return _generations(rules, recipe, choose(engine, rules, recipe.load).engine, start, tick)
+    return generations(rules, recipe, choose(engine, rules, recipe.load).engine, start, tick)
 
 
-def _generations(rules: Rules, recipe: Recipe, engine: Engine, start: Origin, tick: Tick) -> Iterator[Generation]:
+def generations(rules: Rules, recipe: Recipe, engine: Engine, start: Origin, tick: Tick) -> Iterator[Generation]:
+    """Algorithm 1 for rules that are prepared and an engine that is chosen."""
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}

@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import nn
 
-from esgd.algorithm import evolve
-from esgd.engines import Ray, choose
+from esgd.algorithm import generations
+from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice
-from esgd.engines.choose import bits
+from esgd.engines.choose import bits, requested, settle
+from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
 from esgd.generation import State
 from esgd.initialization import prepare
@@ -125,15 +126,14 @@ def fit(
     seed = rules.seeds.root
     check_trackers(trackers)
     check_progress(progress)
-    choose(engine, rules)  # a wrong engine is refused before a folder is made
+    request = requested(engine)  # a wrong engine is refused before a folder is made
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
         this = _identity(recipe, seed, rules)
         known = folder.begun(this, allow=trusted)
-        choice = _choice(engine, known, rules, recipe, trusted)
+        choice = _choice(request, known, rules, recipe, trusted)
         manifest = known or folder.claim(describe(this, engine=encode(choice.engine), why=choice.why, origin=origin))
         state, damaged = folder.latest(rules.genome, run=digest(manifest), allow=trusted)
-        del rules  # evolve() has its own, and a frozen base need not be there twice
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
@@ -151,9 +151,9 @@ def fit(
                 if done < recipe.stage_count:
                     if choice.why:
                         reports.say(choice.why)
-                    generations = evolve(task, recipe, seed=seed, engine=choice.engine, start=state, tick=reports.tick)
+                    to_come = generations(rules, recipe, choice.engine, state, reports.tick)
                     state = None  # while a generation is made, the one before is not kept in memory
-                    for generation in generations:
+                    for generation in to_come:
                         saved = folder.save(generation.state, run=digest(manifest))
                         reports.generation(generation)
                         history.append(saved.history[-1])
@@ -189,10 +189,14 @@ def _name(path: Path | None, seed: int) -> str:
 
 
 def _choice(
-    engine: str | Engine, manifest: Mapping[str, Any] | None, rules: Rules, recipe: Recipe, allow: Collection[str]
+    request: Engine | Computing,
+    manifest: Mapping[str, Any] | None,
+    rules: Rules,
+    recipe: Recipe,
+    allow: Collection[str],
 ) -> EngineChoice:
     """The engine to use; a run that chose its engine itself keeps it."""
-    if manifest is not None and isinstance(engine, str) and engine.startswith("auto"):
+    if manifest is not None and isinstance(request, Computing):
         began = _engine_of(manifest, allow)
         if isinstance(began, Ray) and began.address not in (None, "auto"):
             raise RunError(
@@ -201,7 +205,7 @@ def _choice(
                 f"ray:address={began.address}, or in Python engine=Ray(address=…)."
             )
         return EngineChoice(began, "")
-    choice = choose(engine, rules, recipe.load)
+    choice = settle(request, rules, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)
         same = (

@@ -44,6 +44,7 @@ from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd.serialization import decode, encode
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.validation import check_field, check_species
+from esgd.wording import in_words
 
 __all__ = ["FineTuning", "Recipe"]
 
@@ -226,7 +227,7 @@ class Recipe:
         )
 
     def _repr_html_(self) -> str:
-        return card("Recipe", {name: _words(value) for name, value in self.described().items()})
+        return card("Recipe", {name: in_words(value) for name, value in self.described().items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain tables for TOML and JSON, resolved: every input of Algorithm 1, also those left at their default."""
@@ -262,11 +263,3 @@ def _encode_or_name(value: Any) -> Any:
         return encode(value)
     except RecipeError:
         return f"not importable: {getattr(value, '__qualname__', type(value).__qualname__)}"
-
-
-def _words(value: Any) -> str:
-    """A table as a call: per_epoch(probability=0.7)."""
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{name}={_words(item)}" for name, item in value.items() if name != "kind" and item != {})
-        return f"{value['kind']}({inside})" if "kind" in value else f"{{{inside}}}"
-    return f"[{', '.join(map(_words, value))}]" if isinstance(value, list) else str(value)

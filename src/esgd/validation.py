@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from inspect import signature
 from math import inf
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeGuard
 
 from esgd.errors import RecipeError, shown
 
@@ -14,6 +14,15 @@ LARGEST = 2**63 - 1
 """The largest whole number that a machine counts to; TOML has none beyond."""
 
 FLOAT_BITS = 1023  # of a whole number that a float can hold
+
+
+def is_count(value: Any, least: int = 1, most: float = inf) -> TypeGuard[int]:
+    """Whether a value is a whole number from `least` to `most`; a bool is none.
+
+    >>> is_count(3), is_count(True), is_count(0), is_count(2.0)
+    (True, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def check_number(

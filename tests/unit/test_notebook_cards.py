@@ -50,7 +50,7 @@ def test_cards_say_what_matters(shown: dict[str, str]) -> None:
     assert "offspring among elites" in shown["generation"]
     assert "Population of 8" in shown["population"]
     assert "and 3 more" in shown["population"]
-    assert "uniform(low=0.01, high=0.5)" in shown["recipe"]
+    assert "U[0.01, 0.5]" in shown["recipe"]
     assert "<svg" in shown["result"]
 
 

@@ -20,7 +20,7 @@ def inventory() -> dict[str, Any]:
         "operators": _strategies(operators),
         "schedules": _strategies(schedules),
         "engines": {
-            "auto": "The fastest engine on this machine, chosen by timing a few real steps.",
+            "auto": "An engine by rule, from the network, the recipe and this machine: the same in every run.",
             **_strategies(engines),
         },
     }

@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 
 from esgd.policies import phrase
 from esgd.report import Table, differences_table, ledger_table, published_table, table_1
+from esgd.wording import duration
 
 WIDE = 120  # columns
 PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}
@@ -57,8 +58,8 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
         f"The individuals are trained for {costs['sgd_epochs']:,} epochs in total.",
         f"The fitness is evaluated {costs['fitness_evaluations']:,} times (early abort can save samples).",
         f"Memory for rows: {_bytes(costs['memory_bytes'])}; on disk: {_bytes(costs['checkpoint_bytes'])}.",
-        f"Time on this machine: about {_time(costs['seconds'])}. An epoch takes {costs['seconds_per_epoch']:.3g} s, a "
-        f"fitness {costs['seconds_per_evaluation']:.3g} s (just measured).",
+        f"Time on this machine: about {duration(costs['seconds'])}. An epoch takes {costs['seconds_per_epoch']:.3g} s, "
+        f"a fitness {costs['seconds_per_evaluation']:.3g} s (just measured).",
         *_before(costs),
         *_on_gpus(costs),
         *_on_cluster(costs.get("cluster")),
@@ -71,15 +72,15 @@ def show_costs(explained: dict[str, Any], console: Console) -> None:
 
 def _before(costs: dict[str, Any]) -> list[str]:
     before = costs.get("seconds_before")
-    return [f"The network that all individuals start from takes another {_time(before)}."] if before else []
+    return [f"The network that all individuals start from takes another {duration(before)}."] if before else []
 
 
 def _on_gpus(costs: dict[str, Any]) -> list[str]:
     if "gpus" not in costs:
         return []
     return [
-        f"At best {_time(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each, "
-        "by the ratio of matrix rates",
+        f"At best {duration(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each,"
+        " by the ratio of matrix rates",
         f"(this machine: {costs['matrix_tflops_here']:.2g} TFLOP/s). Small networks take much longer than this.",
     ]
 
@@ -87,9 +88,10 @@ def _on_gpus(costs: dict[str, Any]) -> list[str]:
 def _on_cluster(costs: dict[str, Any] | None) -> list[str]:
     if costs is None:
         return []
-    shares = ", ".join(f"{_time(costs[part])} {words}" for part, words in PARTS.items())
+    shares = ", ".join(f"{duration(costs[part])} {words}" for part, words in PARTS.items())
     return [
-        f"A generation takes about {_time(costs['seconds'])} on {costs['workers']} workers, one core each: {shares}.",
+        f"A generation takes about {duration(costs['seconds'])} on {costs['workers']} workers, one core each: "
+        f"{shares}.",
         f"It moves {_bytes(costs['bytes_moved'])}. {costs['per_node']} workers on a node need "
         f"{_bytes(costs['memory_per_node'])} there, without data and activations.",
     ]
@@ -129,11 +131,3 @@ def _bytes(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} TB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

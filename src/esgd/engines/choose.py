@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from esgd.engines.auto import EngineChoice, default_device, fastest, suited_loop
+from esgd.engines.auto import EngineChoice, default_device, ruled, suited_loop
 from esgd.engines.batched import Vmap
 from esgd.engines.cluster import Ray
 from esgd.engines.computing import Computing
@@ -27,10 +27,15 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Engi
     """The engine that was passed, or the one behind a name.
 
     A name may be followed by settings: "vmap:chunk=32,precision=bf16", "pool:workers=4,inner=vmap", "auto:device=cuda".
-    Without a load, "auto" times nothing.
+    Without a load, "auto" is the plain engine.
     """
+    return settle(requested(engine), rules, load)
+
+
+def requested(engine: str | Engine) -> Engine | Computing:
+    """What was asked for, checked: an engine, or for "auto" how it is to compute."""
     if isinstance(engine, Engine) and not isinstance(engine, type):
-        return EngineChoice(engine, "")
+        return engine
     if not isinstance(engine, str):
         raise RecipeError(
             f"engine={shown(engine)} is not an engine. Use 'auto', 'loop', 'vmap', 'pool', 'ray', or a value such as "
@@ -41,14 +46,21 @@ def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> Engi
         raise RecipeError(f"engine={shown(engine)} is not known. {did_you_mean(name, ('auto', *KINDS))}")
     settings = _settings(engine, text)
     if name != "auto":
-        return EngineChoice(_built(engine, name, settings), "")
-    computing = _made(engine, Computing, {"device": default_device(), **settings})
+        return _built(engine, name, settings)
+    computing: Computing = _made(engine, Computing, {"device": default_device(), **settings})
     for setting in ("threads", "compile", "channels_last"):
         if setting in settings:
             raise RecipeError(f"engine={engine!r}: auto chooses {setting!r} itself. Name an engine to set it.")
+    return computing
+
+
+def settle(request: Engine | Computing, rules: Rules, load: Load | None) -> EngineChoice:
+    """The engine that was requested, or for "auto" the one that the rule says."""
+    if not isinstance(request, Computing):
+        return EngineChoice(request, "")
     if load is None:
-        return EngineChoice(suited_loop(rules.genome.size, computing), "")
-    return fastest(rules, load, computing)
+        return EngineChoice(suited_loop(rules.genome.size, request), "")
+    return ruled(rules, load, request)
 
 
 def bits(engine: Engine) -> Any:

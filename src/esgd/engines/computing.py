@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from esgd.batches import to_device
 from esgd.errors import RecipeError, shown
 from esgd.protocols import Batch
+from esgd.validation import is_count
 
 MOST = 4096
 """Threads, or processes, of one machine: more are a slip of the pen, and torch would end the process over them."""
@@ -49,7 +50,7 @@ class Computing:
                 f"precision={self.precision!r} is not known. Use 'float32', the network's own dtype, or 'bf16', "
                 f"which runs matrix products in bfloat16 and keeps weights and sums as they are."
             )
-        if self.threads is not None and not counts(self.threads):
+        if self.threads is not None and not is_count(self.threads):
             raise RecipeError(f"threads={shown(self.threads)} is not 1 or more. Use None for torch's own choice.")
         if self.threads is not None and self.threads > MOST:
             raise RecipeError(f"threads={self.threads} exceeds {MOST}: no machine has so many cores. Use None.")
@@ -76,11 +77,6 @@ class Computing:
         if self.precision == "float32":
             return nullcontext()  # a switched-off autocast costs as much as a small layer
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
-
-
-def counts(value: Any) -> bool:
-    """Whether a value is a whole number, 1 or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _channels_last(item: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Timing an engine on a few real steps of a task."""
+"""A few real steps of a task on an engine: to time them, to count them, or to see whether they work."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
@@ -63,6 +64,30 @@ class _NoFitness:
         return (trajectory.coin(0) * 0).long()
 
 
+@contextmanager
+def trial(
+    engine: Engine, rules: Rules, individuals: int, batches: int, policy: Policy = PROBED
+) -> Iterator[Callable[[int], float]]:
+    """Open an engine on copies of the template. Gives a function that trains them for a number of epochs, each of the
+    first few batches, and returns the seconds that took. No fitness is computed, and nothing is kept."""
+    task: Any = ShortenedTask(rules.task, batches)
+    row, buffers = rules.genome.read(rules.genome.template)
+    population = Population.founders(
+        rules.genome,
+        row.expand(individuals, -1).clone(),
+        {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
+    )
+    quiet = lambda phase, done, total: None  # noqa: E731
+    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as session:
+        warnings.simplefilter("ignore")  # about an engine that may not be taken
+
+        def train(epochs: int) -> float:
+            session.train(population, [policy] * individuals, Step(k=1, epochs=epochs, backoff=_NoFitness()))
+            return session.spent().seconds_sgd
+
+        yield train
+
+
 def seconds_per_step(
     engine: Engine,
     rules: Rules,
@@ -77,22 +102,8 @@ def seconds_per_step(
 
     The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
     """
-    task: Any = ShortenedTask(rules.task, steps)
-    row, buffers = rules.genome.read(rules.genome.template)
-    population = Population.founders(
-        rules.genome,
-        row.expand(individuals, -1).clone(),
-        {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
-    )
-    policies, batches = [policy] * individuals, min(steps, rules.task.steps(policy.settings) or steps)
-    quiet = lambda phase, done, total: None  # noqa: E731
-    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as session:
-        warnings.simplefilter("ignore")  # about an engine that may not be taken
-
-        def seconds(epochs: int) -> float:
-            session.train(population, policies, Step(k=1, epochs=epochs, backoff=_NoFitness()))
-            return session.spent().seconds_sgd
-
+    batches = min(steps, rules.task.steps(policy.settings) or steps)
+    with trial(engine, rules, individuals, steps, policy) as seconds:
         epochs = ceil(steps / batches)
         took = min(seconds(epochs) for _ in range(repeats))
         if took < lasting / 2:

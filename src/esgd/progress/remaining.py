@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from esgd.recipe import Stage
+from esgd.wording import duration
 
 FORESEEN = 10_000
 """Generations that are added up at most; of a longer run the estimate is a lower bound."""
@@ -31,7 +32,7 @@ class Estimate:
     whole: bool = True
 
     def __str__(self) -> str:
-        return f"{'about' if self.whole else 'over'} {duration(self.seconds)} left"
+        return f"{'about' if self.whole else 'over'} {duration(max(1.0, self.seconds))} left"
 
 
 class Remaining:
@@ -117,15 +118,3 @@ def _total(elapsed: float, part: float, expected: float | None) -> float | None:
     if seen is None or expected is None:
         return expected if seen is None else seen
     return part * seen + (1 - part) * max(expected, elapsed)
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(0.4), duration(42.3), duration(170), duration(7300)
-    ('1 s', '42 s', '3 min', '2 h 02 min')
-    """
-    if seconds < 59.5:
-        return f"{max(1, round(seconds))} s"
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

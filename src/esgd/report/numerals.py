@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import floor, isfinite, log10
 from statistics import NormalDist, fmean, stdev
 
+from esgd.wording import short_exponent
+
 ABSENT, DIVERGED = "–", "diverged"
 QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)  # Student's t, 97.5%
 SIGNIFICANT = 4  # as in the paper's table 1: 2.082, 0.0142
@@ -83,18 +85,8 @@ def short(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(short, value))}]"
     if isinstance(value, float) and 0 < abs(value) < 0.01:
-        return _exponent(f"{value:.2e}")
+        return short_exponent(f"{value:.2e}")
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def exact(value: float) -> str:
-    """A number that a person once wrote down, as they would have.
-
-    >>> exact(0.001), exact(1e-6), exact(0.5), exact(60.0)
-    ('0.001', '1e-6', '0.5', '60')
-    """
-    spelt = f"{value:.6g}"
-    return _exponent(spelt) if "e" in spelt else spelt
 
 
 def count(value: float) -> str:
@@ -142,10 +134,4 @@ def _decimals(value: float, significant: int = SIGNIFICANT) -> int | None:
 
 
 def _fixed(value: float, decimals: int | None) -> str:
-    return _exponent(f"{value:.{SIGNIFICANT - 1}e}") if decimals is None else f"{value:.{decimals}f}"
-
-
-def _exponent(spelt: str) -> str:
-    """2.68e-04 as 2.68e-4."""
-    mantissa, _, exponent = spelt.partition("e")
-    return f"{mantissa}e{int(exponent)}"
+    return short_exponent(f"{value:.{SIGNIFICANT - 1}e}") if decimals is None else f"{value:.{decimals}f}"

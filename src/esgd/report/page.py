@@ -10,7 +10,7 @@ from esgd.report import findings
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
 from esgd.report.figures import as_svg, figure_1, figure_2, figure_run
 from esgd.report.findings import Remark
-from esgd.report.notation import phrase, recipe_table
+from esgd.report.notation import recipe_table
 from esgd.report.tables import (
     Table,
     differences_table,
@@ -24,6 +24,7 @@ from esgd.report.tables import (
 )
 from esgd.report.templates import render
 from esgd.report.views import Embedded, embed, run_digest
+from esgd.wording import in_words
 
 TEMPLATE = "page.html.j2"
 
@@ -155,7 +156,7 @@ def described(manifest: Mapping[str, Any]) -> list[Section]:
 
 def _made_with(manifest: Mapping[str, Any]) -> list[Table]:
     facts = {name: manifest[name] for name in ("seed", "engine", "python", "machine", "begun") if name in manifest}
-    rows = [(name, phrase(value)) for name, value in {**facts, **manifest.get("versions", {})}.items()]
+    rows = [(name, in_words(value)) for name, value in {**facts, **manifest.get("versions", {})}.items()]
     return [Table("Versions and machine", ("what", "value"), tuple(rows))] if rows else []
 
 

@@ -32,7 +32,8 @@ from esgd.report.arms import (
     standings,
     tested,
 )
-from esgd.report.numerals import ABSENT, count, duration, exact, interval, mean_and_deviation, number, short
+from esgd.report.numerals import ABSENT, count, duration, interval, mean_and_deviation, number, short
+from esgd.wording import exact
 
 LEDGER = {
     "sgd_forward": "SGD forward",

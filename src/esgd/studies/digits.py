@@ -40,7 +40,7 @@ def digits() -> Study:
         population=16,
         offspring=64,
         mates=2,
-        elites=9,
+        elites=9 / 16,
         generations=8,
         sgd_epochs=5,
         species=Mixture(

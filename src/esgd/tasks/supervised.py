@@ -18,6 +18,7 @@ from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
 from esgd.tasks.sources import Source, StackedSource, batches_of, source
+from esgd.validation import is_count
 
 Loss = Callable[[Any, Any], Tensor]
 CALIBRATION_PIECE = 256  # samples
@@ -299,7 +300,7 @@ def _checked_form(batch: Batch) -> Sequence[Any]:
 
 
 def _checked_batch_size(batch_size: Any) -> int:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if not is_count(batch_size):
         raise TaskError(
             f"batch_size={batch_size!r} is not a positive whole number. SGD needs at least 1 sample a step."
         )

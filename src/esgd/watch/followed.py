@@ -14,6 +14,7 @@ from esgd.report.views import facts, line_digest
 from esgd.report.views.ancestry import family_tree
 from esgd.run.files import open_to_read, read_table
 from esgd.run.parsing import parsed
+from esgd.wording import duration
 
 PATIENCE = 60.0  # seconds without a word, at least, before a run is called silent
 GENERATIONS = 5.0  # … and so many times its longest generation
@@ -145,9 +146,9 @@ class Followed:
             return "cannot be read"
         silent = time() - self.changed
         if not self.lines:  # nobody knows how long a first generation takes
-            return f"in its first generation for {_time(silent)}"
+            return f"in its first generation for {duration(silent)}"
         longest = max(sum(line["seconds"].values()) for line in self.lines)
-        return "running" if silent < max(PATIENCE, GENERATIONS * longest) else f"silent for {_time(silent)}"
+        return "running" if silent < max(PATIENCE, GENERATIONS * longest) else f"silent for {duration(silent)}"
 
     def _manifest(self) -> dict[str, Any]:
         """The run's manifest, read again when it has changed; a page can do without."""
@@ -168,11 +169,3 @@ def _modified(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def _time(seconds: float) -> str:
-    for length, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= length:
-            n = int(seconds // length)
-            return f"{n} {unit}{'s' if n > 1 else ''}"
-    return f"{int(seconds)} seconds"

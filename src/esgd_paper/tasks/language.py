@@ -20,6 +20,7 @@ from esgd.batches import to_device
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
+from esgd.validation import is_count
 from esgd_paper.tasks.dropout import DROPOUT_MODELS
 from esgd_paper.tasks.recurrent import State, detached, luggage_of
 from esgd_paper.tasks.texts import PADDING, Streams, Window, checked_text, fingerprint, in_parts
@@ -229,7 +230,7 @@ def _cross_entropy(outputs: Tensor, targets: Tensor, *, reduction: str = "mean")
 
 
 def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_count(value):
         raise TaskError(f"{name}={value!r} is not a positive whole number. Use 1 or more.")
     return value
 

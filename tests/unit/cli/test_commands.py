@@ -18,8 +18,6 @@ SMALL = [
     "--set",
     "offspring=4",
     "--set",
-    "elites=0.6",
-    "--set",
     "generations=2",
     "--set",
     "sgd_epochs=1",
@@ -144,6 +142,12 @@ def test_explain_gives_the_resolved_recipe_under_its_names(home: Path) -> None:
     assert answer["cost"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
     assert answer["cost"]["seconds"] > 0
     assert "μ = 16" in esgd("explain", "digits", cwd=home).stdout
+
+
+def test_the_elites_of_a_study_follow_its_population(home: Path) -> None:
+    """Nine of sixteen; a smaller population is not refused."""
+    asked = ("explain", "digits", "--set", "population=8", "--json")
+    assert json.loads(esgd(*asked, cwd=home).stdout)["symbols"]["m"] == 4
 
 
 def test_explain_reckons_other_devices(home: Path) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import esgd
-from esgd.progress.remaining import Remaining, duration
+from esgd.progress.remaining import Remaining
+from esgd.wording import duration
 
 
 class Clock:
@@ -107,11 +108,12 @@ def test_when_all_is_done_nothing_is_left() -> None:
 
 
 def test_durations_read_well() -> None:
-    assert [duration(s) for s in (0.0, 59.4, 59.6, 3599, 3600, 90000)] == [
-        "1 s",
+    assert [duration(s) for s in (0.0, 0.5, 59.4, 59.6, 3599, 3600, 90000)] == [
+        "0 s",
+        "0.5 s",
         "59 s",
         "1 min",
         "1 h 00 min",
         "1 h 00 min",
-        "25 h 00 min",
+        "1 day 1 h",
     ]

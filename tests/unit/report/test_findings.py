@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from esgd.report import guarantee, headline, recipe_table, remarks, run_headline
-from esgd.report.notation import phrase
+from esgd.wording import in_words
 
 
 def test_the_headline_names_every_arm_and_on_how_many_seeds_esgd_is_ahead(make_comparison):
@@ -82,17 +82,17 @@ def test_the_recipe_is_shown_in_the_papers_notation(comparison):
 
 
 def test_values_of_a_recipe_read_as_a_person_would_write_them():
-    assert phrase({"kind": "mixture", "species": [{"kind": "my.pool:Mine"}], "weights": [1.0]}) == (
+    assert in_words({"kind": "mixture", "species": [{"kind": "my.pool:Mine"}], "weights": [1.0]}) == (
         "my.pool:Mine, weights {1}"
     )
     sgd = {"kind": "sgd", "lr": {"kind": "uniform", "low": 0.03, "high": 1}, "gamma": 0.7, "hyper": {}}
-    assert phrase(sgd) == "sgd(lr=U[0.03, 1], γ=0.7)"
+    assert in_words(sgd) == "sgd(lr=U[0.03, 1], γ=0.7)"
     policy = {"kind": "policy", "optimizer": "sgd", "hyper": {"lr": 0.05, "nesterov": True}, "annealing": 1.0}
-    assert phrase({**policy, "schedule": {"kind": "constant"}}) == "sgd(lr=0.05, nesterov=yes)"
-    assert phrase({"kind": "log_uniform", "low": 1e-6, "high": 0.1}) == "log U[1e-6, 0.1]"
-    assert phrase({"kind": "integers", "low": 20, "high": 64}) == "{20 … 64}"
-    assert phrase({"kind": "esgd.operators.recombination:intermediate"}) == "intermediate"
-    assert [phrase(value) for value in ([1, 2], [], None, True)] == ["{1, 2}", "none", "none", "yes"]
+    assert in_words({**policy, "schedule": {"kind": "constant"}}) == "sgd(lr=0.05, nesterov=yes)"
+    assert in_words({"kind": "log_uniform", "low": 1e-6, "high": 0.1}) == "log U[1e-6, 0.1]"
+    assert in_words({"kind": "integers", "low": 20, "high": 64}) == "{20 … 64}"
+    assert in_words({"kind": "esgd.operators.recombination:intermediate"}) == "intermediate"
+    assert [in_words(value) for value in ([1, 2], [], None, True)] == ["{1, 2}", "none", "none", "yes"]
 
 
 def test_where_arms_are_many_the_headline_names_the_baselines_and_the_ablation(make_comparison):

@@ -195,7 +195,7 @@ def test_a_long_first_generation_is_not_called_silent(tmp_path: Path) -> None:
         os.utime(file, (time() - 600, time() - 600))
     followed = Followed(folder, "run")
     followed.look()
-    assert followed.facts()["status"] == "in its first generation for 10 minutes"
+    assert followed.facts()["status"] == "in its first generation for 10 min"
 
 
 def test_runs_of_two_folders_can_be_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from esgd.engines.batched.kernel import WAVE, BatchedKernel
 from esgd.engines.batched.optimizers import optimizer_family
-from esgd.engines.computing import Computing, Precision, counts
+from esgd.engines.computing import Computing, Precision
 from esgd.engines.contract import Kernel, in_groups
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inline import InlineExecutor
@@ -18,6 +18,7 @@ from esgd.errors import RecipeError
 from esgd.limits import within_limits
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Rules, Session, Tick
+from esgd.validation import is_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Vmap:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        if not counts(self.chunk):
+        if not is_count(self.chunk):
             raise RecipeError(f"chunk={self.chunk!r} is not 1 or more: it is how many networks are trained at once.")
         _ = self.computing  # refuses what cannot be
 

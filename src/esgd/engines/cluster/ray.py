@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from math import inf
 
 from esgd.engines.cluster.serialized import Serialized
-from esgd.engines.computing import counts
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.sequential import Loop
 from esgd.errors import MissingExtraError, RecipeError
 from esgd.limits import within_limits
 from esgd.protocols import HoldsData, Rules, Session, Tick
+from esgd.validation import is_count
 
 LEAST = 1e-4
 """Of a CPU or GPU, the smallest share that Ray knows."""
@@ -48,7 +48,7 @@ class Ray:
     slow: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.workers is not None and not (counts(self.workers) and self.workers <= MOST):
+        if self.workers is not None and not is_count(self.workers, most=MOST):
             raise RecipeError(
                 f"workers={self.workers!r} is not a whole number from 1 to {MOST:,}, which is all that one driver "
                 f"could talk to. Use None for as many as the cluster holds."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from esgd.engines.computing import MOST, cores, counts
+from esgd.engines.computing import MOST, cores
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.processes.executor import ProcessExecutor
@@ -19,6 +19,7 @@ from esgd.engines.sequential import Loop
 from esgd.errors import EngineError, RecipeError, shown
 from esgd.limits import within_limits
 from esgd.protocols import Rules, Session, Tick
+from esgd.validation import is_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class Pool:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None and not counts(self.workers):
+        if self.workers is not None and not is_count(self.workers):
             raise RecipeError(f"workers={shown(self.workers)} is not 1 or more. Use None for one per core or GPU.")
         if self.workers is not None and self.workers > MOST:
             raise RecipeError(f"workers={self.workers} exceeds {MOST}: no machine has so many cores. Use None.")
