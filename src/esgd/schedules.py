@@ -29,9 +29,9 @@ class Moment:
     """
 
     epoch: float
-    epochs: int
-    before: int = 0
-    total: int = 1
+    epochs: float
+    before: float = 0
+    total: float = 1
 
 
 Schedule = Callable[[Moment], float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
@@ -19,7 +20,7 @@ from esgd.engines.sequential import Loop
 from esgd.initialization import prepare
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Draw, Rules, Task
-from esgd.recipe import Recipe
+from esgd.recipe import Recipe, Stage
 from esgd.serialization import encode
 from esgd.steps import drawn
 
@@ -41,12 +42,12 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     """The inputs of Algorithm 1 under their letters."""
     return {
         "K": recipe.generations,
-        "K_s": recipe.sgd_epochs,
+        "K_s": _told(recipe, recipe.epochs_of),
         "K_v": recipe.evolution_steps,
-        "μ": recipe.population,
-        "λ": recipe.offspring_count,
+        "μ": _told(recipe, recipe.population_of),
+        "λ": _told(recipe, recipe.offspring_of),
         "ρ": encode(recipe.mates),
-        "m": recipe.elite_count,
+        "m": _told(recipe, recipe.elites_of),
     }
 
 
@@ -63,11 +64,10 @@ def cost(
     `share` is how much of the real data the task has.
     """
     rules = prepare(task, recipe, seed=0)
-    mu, d = recipe.population, rules.genome.size
-    # K generations are alike, and counted, not gone through one by one: K may be any number.
-    counted = [(recipe.generations, next(recipe.stages())), *((1, s) for s in recipe.stages(after=recipe.generations))]
-    evaluations = sum(times * stage.evolution_steps * recipe.offspring_count for times, stage in counted)
-    checks = sum(times * _measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted) * mu
+    d, (mu, _) = rules.genome.size, recipe.largest
+    counted = _counted(recipe)
+    evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
+    checks = sum(times * stage.population * _measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -78,7 +78,7 @@ def cost(
         return epoch / share, evaluation / share
 
     epoch, evaluation = measured(suited_loop(d))
-    sgd_epochs = mu * recipe.total_epochs
+    sgd_epochs = sum(times * stage.population * stage.sgd_epochs for times, stage in counted)
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
     told: dict[str, Any] = {
         "parameters": d,
@@ -94,9 +94,24 @@ def cost(
         told |= _elsewhere(seconds, mu, gpus)
     if workers:
         epoch, evaluation = measured(Loop(threads=1))
-        individual = recipe.sgd_epochs * epoch + _measurements(recipe.backoff, recipe.sgd_epochs) * evaluation
+        first = recipe.epochs_of(1)
+        individual = first * epoch + _measurements(recipe.backoff, first) * evaluation
         told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
     return told
+
+
+def _told(recipe: Recipe, size: Callable[[int], float]) -> float | str:
+    """A size, or its first and last value."""
+    first, last = size(1), size(recipe.generations)
+    return first if not recipe.is_scheduled or first == last else f"{first:g} → {last:g}"
+
+
+def _counted(recipe: Recipe) -> list[tuple[int, Stage]]:
+    """Generations that are alike, and how many. Without schedules all K are, and K may be any number."""
+    tuning = [(1, stage) for stage in recipe.stages(after=recipe.generations)]
+    if recipe.is_scheduled:
+        return [(1, stage) for stage in recipe.stages()]
+    return [(recipe.generations, next(recipe.stages())), *tuning]
 
 
 def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
@@ -133,6 +148,11 @@ class _Rehearsal:
 
     def epoch(self) -> None: ...
 
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        for average in averages:
+            for _ in range(average.every):
+                average.take([self.rows], epochs=1.0)
+
     def measure(self) -> Tensor:
         self.measured += 1
         return self.fitness
@@ -143,18 +163,20 @@ class _Rehearsal:
 
     def place(self, rows: Tensor) -> None: ...
 
+    def place_average(self, average: IterateAverage) -> None: ...
+
     def coin(self, number: int) -> Tensor:
         return torch.zeros(1, dtype=torch.float64)
 
 
-def _measurements(backoff: BackOff, epochs: int) -> int:
+def _measurements(backoff: BackOff, epochs: float) -> int:
     """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
     if epochs <= REHEARSED:
         trajectory = _Rehearsal()
         backoff(trajectory, epochs)
         return trajectory.measured
     last = _measurements(backoff, REHEARSED)
-    return last + (epochs - REHEARSED) * (last - _measurements(backoff, REHEARSED - 1))
+    return last + round(epochs - REHEARSED) * (last - _measurements(backoff, REHEARSED - 1))
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:

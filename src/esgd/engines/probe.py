@@ -54,12 +54,11 @@ class _NoFitness:
 
     certain = False
 
-    def checks(self, epochs: int) -> int:
+    def checks(self, epochs: float) -> int:
         return 0
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Any:
-        for _ in range(epochs):
-            trajectory.epoch()
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Any:
+        trajectory.train(epochs)
         return (trajectory.coin(0) * 0).long()
 
 
@@ -89,7 +88,7 @@ def seconds_per_step(
     with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as session:
         warnings.simplefilter("ignore")  # about an engine that may not be taken
 
-        def seconds(epochs: int) -> float:
+        def seconds(epochs: float) -> float:
             session.train(population, policies, Step(k=1, epochs=epochs, backoff=_NoFitness()))
             return session.spent().seconds_sgd
 

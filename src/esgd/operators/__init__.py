@@ -1,11 +1,12 @@
 """The operators of Algorithm 1 as small values: mating, recombination, mutation, survival, back-off and others."""
 
-from esgd.operators.backoff import BestOf, Never, PerEpoch, PerGeneration
+from esgd.operators.backoff import BestOf, BestOfLooks, Never, PerEpoch, PerGeneration
 from esgd.operators.breeding import breed
 from esgd.operators.buffers import Averaged, FromFittest, Reestimated
+from esgd.operators.kinds import Cloned, Extrapolated, GreedySoup, Mated, MeanOfElites, OffspringKind
 from esgd.operators.mating import Inverse, Rank, Roulette, Softmax
 from esgd.operators.mutation import Gaussian, RelativeGaussian
-from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh
+from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh, Uninterrupted
 from esgd.operators.recombination import intermediate
 from esgd.operators.start import Perturbed, RandomStart, Saved
 from esgd.operators.survival import Elitist, anyone, parents_only, trajectories
@@ -13,14 +14,21 @@ from esgd.operators.survival import Elitist, anyone, parents_only, trajectories
 __all__ = [
     "Averaged",
     "BestOf",
+    "BestOfLooks",
     "Carried",
     "CarriedByMate",
+    "Cloned",
     "Elitist",
+    "Extrapolated",
     "Fresh",
     "FromFittest",
     "Gaussian",
+    "GreedySoup",
     "Inverse",
+    "Mated",
+    "MeanOfElites",
     "Never",
+    "OffspringKind",
     "PerEpoch",
     "PerGeneration",
     "Perturbed",
@@ -31,6 +39,7 @@ __all__ = [
     "Roulette",
     "Saved",
     "Softmax",
+    "Uninterrupted",
     "anyone",
     "breed",
     "intermediate",

@@ -24,13 +24,15 @@ class Inherited:
     """With `probability`, the policy that this individual (or its fittest mate) last accepted; else a fresh draw.
 
     The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], clipped to the range
-    `clip` where that is given, and annealed for generation k. Everything else is kept.
+    `clip` where that is given, and annealed for generation k. Everything else is kept. With `offspring_only` the draw,
+    the shaking and the clipping are for offspring of the last generation; every other individual keeps its policy.
     """
 
     species: Species
     probability: float = 0.7
     jitter: float = 0.4
     clip: tuple[float, float] | None = None
+    offspring_only: bool = False
 
     def __post_init__(self) -> None:
         check_species("species", self.species)
@@ -43,12 +45,13 @@ class Inherited:
     def __call__(self, request: Draw) -> Policy:
         fresh, known = self.species(request), request.inherited
         unit = Uniform(0.0, 1.0)
-        if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
+        keeps = self.offspring_only and not request.newborn
+        if known is None or (not keeps and unit.draw(request.seeds("inherit")) >= self.probability):
             return fresh
         if "lr" not in known.hyper or not known.annealing:  # there is no rate, or it has been annealed to nothing
             return fresh
-        shake = exp(self.jitter * (2 * unit.draw(request.seeds("jitter")) - 1))
-        low, high = self.clip or (0.0, inf)
+        shake = 1.0 if keeps else exp(self.jitter * (2 * unit.draw(request.seeds("jitter")) - 1))
+        low, high = (0.0, inf) if keeps or self.clip is None else self.clip
         drawn = min(max(known.hyper["lr"] / known.annealing * shake, low), high)
         return replace(known, hyper={**known.hyper, "lr": drawn * fresh.annealing}, annealing=fresh.annealing)
 

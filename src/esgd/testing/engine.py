@@ -86,7 +86,7 @@ class Bout:
             self._same(_outcome(again), _outcome(ours), f"train with {step}, the second time,", tolerance=0.0)
 
     def check_evaluate(self) -> None:
-        bred, elites = births(self.start, self.rules.seeds), RECIPE.elite_count
+        bred, elites = births(self.start, self.loop, self.rules.seeds), RECIPE.elites_of(1)
         full = self._unchanged(partial(self.engine.evaluate, self.start, bred), "evaluate")
         expect(full.complete.all(), "evaluate without `elites` left an evaluation incomplete. It may abort none.")
         self._same(full.fitness, self.loop.evaluate(self.start, bred).fitness, "the fitness of evaluate")
@@ -111,9 +111,9 @@ class Bout:
 
     def check_unite(self) -> None:
         parents = self.loop.train(self.start, POLICIES, STEPS[0]).population
-        bred, n = births(self.start, self.rules.seeds), len(parents)
+        bred, n = births(self.start, self.loop, self.rules.seeds), len(parents)
         full = self.engine.evaluate(parents, bred)
-        early = self.engine.evaluate(parents, bred, elites=RECIPE.elite_count)
+        early = self.engine.evaluate(parents, bred, elites=RECIPE.elites_of(1))
         chosen = [n + 3, 2, n, n + 7, 0, n + 11]
         for scores in (full, early, Scores.unknown(len(bred))):
             united = self._unchanged(partial(self.engine.unite, parents, bred, scores, chosen), "unite")
