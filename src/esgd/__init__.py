@@ -1,6 +1,6 @@
 """Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
 
-from esgd import engines, operators, policies, recipe, schedules, serialization, sizes, species
+from esgd import engines, operators, policies, recipe, rules, schedules, serialization, sizes, species
 from esgd.algorithm import evolve
 from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
@@ -32,6 +32,7 @@ __all__ = [
     "evolve",
     "fit",
     "operators",
+    "rules",
     "schedules",
     "sizes",
     "species",

@@ -331,6 +331,19 @@ class Load:
     epochs: int
 
 
+class Anchor(Protocol):
+    """A pull towards a fixed row in the SGD step: how strong, and every how many steps; none at first."""
+
+    @property
+    def strength(self) -> float: ...
+
+    @property
+    def every(self) -> int: ...
+
+    @property
+    def after(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One SGD step of a generation, as an engine sees it."""
@@ -342,6 +355,8 @@ class Step:
     total: float = 1
     keep_ends: bool = False
     keep_every_end: bool = False
+    anchor: Anchor | None = None
+    anchor_row: Row | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,6 +15,7 @@ from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.generation import State
 from esgd.notebook_cards import card
 from esgd.operators import (
+    Anchor,
     Elitist,
     Fresh,
     Gaussian,
@@ -151,6 +152,7 @@ class Recipe:
     fine_tuning: FineTuning | None = None
     buffers: BufferRule = Reestimated()
     baggage: Baggage = Fresh()
+    anchor: Anchor | None = None
     early_abort: bool = True
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from esgd.errors import RecipeError, shown
+from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival
 from esgd.validation import LARGEST, check_field, check_function, check_species
@@ -145,6 +146,17 @@ def _check_strategies(recipe: Recipe) -> None:
     check_function(
         "recombination", recipe.recombination, "mates", meaning="It makes one row of several. Use intermediate."
     )
+    check_function(
+        "mates_from", recipe.mates_from, "role", meaning="It tells from a Role whether a candidate may mate."
+    )
+    if not isinstance(recipe.kinds, tuple | list) or not all(_fits(kind, OffspringKind) for kind in recipe.kinds):
+        raise RecipeError(
+            f"kinds={shown(recipe.kinds)} is not a list of kinds of offspring. Use for example kinds=(Mated(),); see "
+            f"esgd.operators."
+        )
+    object.__setattr__(recipe, "kinds", tuple(recipe.kinds))
+    if recipe.anchor is not None and not isinstance(recipe.anchor, Anchor):
+        raise RecipeError(f"anchor={shown(recipe.anchor)} is no Anchor. Use Anchor(strength=0.01), or None for none.")
     if not isinstance(recipe.early_abort, bool):
         raise RecipeError(f"early_abort={shown(recipe.early_abort)} is neither true nor false.")
 

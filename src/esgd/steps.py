@@ -51,6 +51,7 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
         before=stage.before,
         total=recipe.total_epochs,
         keep_ends=stage.evolution_steps > 0 and (recipe.survival.wants_ends or recipe.mates_from(Role.END)),
+        anchor=recipe.anchor,
         keep_every_end=stage.evolution_steps > 0 and recipe.wants_every_end,
     )
 

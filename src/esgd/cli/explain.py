@@ -10,23 +10,21 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from esgd.averages import IterateAverage
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
 from esgd.initialization import prepare
 from esgd.policies import Policy
-from esgd.protocols import BackOff, Draw, Rules, Task
+from esgd.protocols import Draw, Rules, Task
 from esgd.recipe import Recipe, Stage
 from esgd.serialization import encode
 from esgd.steps import drawn
+from esgd.work import measurements
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
-REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 
@@ -67,7 +65,7 @@ def cost(
     d, (mu, _) = rules.genome.size, recipe.largest
     counted = _counted(recipe)
     evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
-    checks = sum(times * stage.population * _measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
+    checks = sum(times * stage.population * measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -95,7 +93,7 @@ def cost(
     if workers:
         epoch, evaluation = measured(Loop(threads=1))
         first = recipe.epochs_of(1)
-        individual = first * epoch + _measurements(recipe.backoff, first) * evaluation
+        individual = first * epoch + measurements(recipe.backoff, first) * evaluation
         told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
     return told
 
@@ -137,46 +135,6 @@ def matrix_rate() -> float:
         a @ a
         times.append(perf_counter() - begun)
     return 2.0 * MATRIX**3 / min(times)
-
-
-class _Rehearsal:
-    """A trajectory that goes nowhere and counts how often its fitness is asked for."""
-
-    def __init__(self) -> None:
-        self.measured = 0
-        self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
-
-    def epoch(self) -> None: ...
-
-    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
-        for average in averages:
-            for _ in range(average.every):
-                average.take([self.rows], epochs=1.0)
-
-    def measure(self) -> Tensor:
-        self.measured += 1
-        return self.fitness
-
-    def snapshot(self) -> None: ...
-
-    def restore(self, snapshot: None, where: Tensor) -> None: ...
-
-    def place(self, rows: Tensor) -> None: ...
-
-    def place_average(self, average: IterateAverage) -> None: ...
-
-    def coin(self, number: int) -> Tensor:
-        return torch.zeros(1, dtype=torch.float64)
-
-
-def _measurements(backoff: BackOff, epochs: float) -> int:
-    """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
-    if epochs <= REHEARSED:
-        trajectory = _Rehearsal()
-        backoff(trajectory, epochs)
-        return trajectory.measured
-    last = _measurements(backoff, REHEARSED)
-    return last + round(epochs - REHEARSED) * (last - _measurements(backoff, REHEARSED - 1))
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:

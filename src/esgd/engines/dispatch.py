@@ -44,6 +44,8 @@ class Dispatcher:
 
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
         n, done = len(population), 0
+        if step.anchor is not None and step.k > step.anchor.after:
+            step = replace(step, anchor_row=population.rows.mean(dim=0))
         start, into = self._shared(population), self._empty(population, n)
         outcomes = dict[int, Outcome]()
         jobs = [

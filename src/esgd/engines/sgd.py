@@ -132,11 +132,23 @@ class SequentialTrajectory:
         for batch in islice(begun.batches, None if last == inf else int(last) - number):
             self._update(batch, self._epoch + number / steps)
             number += 1
+            self._pull(number)
             for average in averages:
                 average.take(self.network.parameters, epochs=1 / steps)
         if number == 0:
             raise no_batches(self._epoch)
         return number
+
+    @torch.no_grad()
+    def _pull(self, number: int) -> None:
+        """Towards the anchor, if this step is one of those."""
+        anchor, row = self.step.anchor, self.step.anchor_row
+        if anchor is None or row is None or number % anchor.every:
+            return
+        for parameter, there in zip(
+            self.network.parameters, self.network.rules.genome.views(row).values(), strict=True
+        ):
+            parameter.lerp_(there.to(parameter.device), anchor.strength)
 
     def _update(self, batch: Batch, epoch: float) -> None:
         step, network = self.step, self.network

@@ -36,6 +36,36 @@ def trajectories(role: Role) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """Offspring take the places of the least fit parents, whatever their own fitness: population-based training.
+
+    It is m-elitist as long as m and the offspring together fit into the population.
+    """
+
+    @property
+    def wants_ends(self) -> bool:
+        return False
+
+    @property
+    def ranks_everyone(self) -> bool:
+        return True
+
+    def __call__(
+        self,
+        fitness: Float[Tensor, " n"],
+        roles: Sequence[Role],
+        *,
+        size: int,
+        elites: int,
+        generator: torch.Generator,
+    ) -> list[int]:
+        order = fitness.argsort(stable=True).tolist()
+        born = [i for i in order if roles[i] is Role.OFFSPRING][: max(0, size - elites)]
+        parents = [i for i in order if roles[i] is not Role.OFFSPRING]
+        return parents[: size - len(born)] + born
+
+
+@dataclass(frozen=True, kw_only=True)
 class Elitist:
     """m-elitist survival with a random rest from the candidates that `rest` admits; with `ranked`, the fittest of them.
 

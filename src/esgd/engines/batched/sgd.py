@@ -120,6 +120,7 @@ class BatchedTrajectory:
             for batch in islice(begun.batches, None if last == inf else int(last) - begun.number):
                 self._update(batch, s + begun.number / steps)
                 begun.number += 1
+                self._pull(begun.number)
                 for average in averages:
                     average.take(stacks, epochs=1 / steps)
             if begun.number == 0:
@@ -130,6 +131,14 @@ class BatchedTrajectory:
                 begun.state, self._begun = global_state(), begun
         self._placed = False
         self._moved_on()
+
+    def _pull(self, number: int) -> None:
+        """Towards the anchor, if this step is one of those."""
+        anchor, row = self.step.anchor, self.step.anchor_row
+        if anchor is None or row is None or number % anchor.every:
+            return
+        for stack, there in zip(self.chunk.stacks.values(), self.rules.genome.views(row).values(), strict=True):
+            stack.lerp_(there.to(stack.device), anchor.strength)
 
     def _go_on(self) -> None:
         """Where SGD is not interrupted, go to where it stood."""
