@@ -46,6 +46,7 @@ from esgd.protocols import (
     Species,
     Start,
     Survival,
+    continues,
 )
 from esgd.randomness import Seeds
 from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
@@ -312,14 +313,19 @@ class Recipe:
     def survive(
         self, everyone: Population, roles: Sequence[Role], scores: Scores, stage: Stage, generator: Generator
     ) -> list[int]:
-        """Indices of the m elites and the other survivors, among everyone and then the scored births."""
-        return self.survival(
+        """Indices of the m elites and the other survivors, among everyone and then the scored births.
+
+        Where SGD is not interrupted, the end of a trajectory lives on in its individual and is no candidate itself.
+        """
+        fitness, every = (
             torch.cat([everyone.fitness, scores.fitness]),
-            [*roles, *(Role.OFFSPRING for _ in scores.fitness)],
-            size=stage.survivors,
-            elites=stage.elites,
-            generator=generator,
+            [*roles, *[Role.OFFSPRING] * len(scores.fitness)],
         )
+        free = [i for i, role in enumerate(every) if role is not Role.END or not continues(self.baggage)]
+        chosen = self.survival(
+            fitness[free], [every[i] for i in free], size=stage.survivors, elites=stage.elites, generator=generator
+        )
+        return [free[i] for i in chosen]
 
     def _repr_html_(self) -> str:
         return card("Recipe", {name: _words(value) for name, value in self.described().items()})

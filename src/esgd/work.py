@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import floor
 
 import torch
 from torch import Tensor
 
 from esgd.averages import IterateAverage
 from esgd.engines.fitness import statistics_layers
-from esgd.engines.sgd import repeats
+from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
 from esgd.genome import build
 from esgd.protocols import BackOff, Task
@@ -49,11 +48,10 @@ class Costs:
             statistics=statistics,
         )
 
-    def sgd(self, epochs: float) -> float:
-        """Work of SGD for one individual; a part of an epoch is whole steps."""
-        part = epochs - floor(epochs)
-        steps = max(round(part * self.steps), int(0 < epochs < 1))
-        return 3.0 * self.epoch * (floor(epochs) + steps / self.steps)
+    def sgd(self, epochs: float, before: float) -> float:
+        """Work of SGD for one individual, after so many epochs; a part of an epoch is whole steps."""
+        whole, rest = whole_and_rest(epochs, before, self.steps)
+        return 3.0 * self.epoch * (whole + rest / self.steps)
 
     @property
     def look(self) -> float:
@@ -66,7 +64,7 @@ def expected_work(costs: Costs, recipe: Recipe) -> float:
     total = costs.look * (recipe.population_of(1) + 1 + len(recipe.immigrants))  # the start, and its leader twice
     for stage in recipe.stages():
         total += stage.population * (
-            costs.sgd(stage.sgd_epochs) + costs.look * measurements(recipe.backoff, stage.sgd_epochs)
+            costs.sgd(stage.sgd_epochs, stage.before) + costs.look * measurements(recipe.backoff, stage.sgd_epochs)
         )
         total += costs.look * stage.evolution_steps * _evaluated(recipe, stage)
     return total

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from esgd.cli import explain
+from esgd import work
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy

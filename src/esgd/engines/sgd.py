@@ -94,10 +94,11 @@ class SequentialTrajectory:
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         """Global generators and the network's own are lent the seeds of each epoch, so dropout is addressed too."""
-        while self._epoch < floor(until):
+        whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        while self._epoch < whole:
             self._train_epoch(inf, averages)
-        if until > self._epoch:
-            self._train_epoch(steps_of(until - self._epoch, self._steps, first=self._epoch == 0), averages)
+        if rest:
+            self._train_epoch(rest, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Batches up to number `last`, or to the end of the epoch."""
@@ -241,14 +242,22 @@ class SequentialTrajectory:
         return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
 
 
-def steps_of(part: float, steps: int | None, *, first: bool) -> int:
-    """How many steps of an epoch a part of it is; the first part of an SGD step has at least one."""
+def whole_and_rest(epochs: float, before: float, steps: int | None) -> tuple[int, int]:
+    """So many epochs of an SGD step as whole ones, and steps of the next one; at least one step.
+
+    What is rounded in one generation is made up for in the next: `before` are the epochs of the earlier ones.
+
+    >>> whole_and_rest(2, 0, None), whole_and_rest(1.5, 0, 22), [whole_and_rest(0.3, 0.3 * k, 5) for k in range(4)]
+    ((2, 0), (1, 11), [(0, 2), (0, 1), (0, 1), (0, 2)])
+    """
+    if epochs == floor(epochs) and before == floor(before):
+        return floor(epochs), 0
     if steps is None:
         raise TaskError(
-            f"{part:.3g} of an epoch cannot be trained: this task does not know how many batches an epoch has. Use "
+            f"{epochs:.3g} epochs cannot be trained: this task does not know how many batches an epoch has. Use "
             f"whole numbers for sgd_epochs and no looks in between, or give the data a length."
         )
-    return max(round(part * steps), int(first))
+    return divmod(max(1, round((before + epochs) * steps) - round(before * steps)), steps)
 
 
 def repeats(task: Task, settings: Settings) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import floor, inf
+from math import inf
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
-from esgd.engines.sgd import BegunEpoch, no_batches, repeats, steps_of
+from esgd.engines.sgd import BegunEpoch, no_batches, repeats, whole_and_rest
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
@@ -99,10 +99,11 @@ class BatchedTrajectory:
         self.train(self._epoch + 1)
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
-        while self._epoch < floor(until):
+        whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        while self._epoch < whole:
             self._train_epoch(inf, averages)
-        if until > self._epoch:
-            self._train_epoch(steps_of(until - self._epoch, self._steps, first=self._epoch == 0), averages)
+        if rest:
+            self._train_epoch(rest, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Batches up to number `last`, or to the end of the epoch."""
