@@ -162,8 +162,8 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10)
 
 
 def papa(task: Task, work: float, *, population: int = 8, generations: int = 20) -> Recipe:
-    """PAPA (Jolicoeur-Martineau et al., 2023): networks of one start are pulled together, 1% every ten steps, and
-    averaged at the end. The mean that they are pulled to is that of the generation's start (see `Anchor`)."""
+    """PAPA (Jolicoeur-Martineau et al., 2023): networks are pulled towards their mean, 1% every ten steps, and averaged
+    at the end. The mean that they are pulled to is that of the generation's start (see `Anchor`)."""
     return sized(
         task,
         work,
@@ -242,7 +242,7 @@ RULES: Mapping[str, Callable[[Task, float], Recipe]] = {
 
 
 def named(name: str) -> Callable[[Task, float], Recipe]:
-    """The rules of this name; another one is refused with a suggestion."""
+    """The rules of this name."""
     if name not in RULES:
         raise RecipeError(f"{name!r} are no rules of esgd.rules. {did_you_mean(name, RULES)}")
     return RULES[name]

@@ -27,31 +27,30 @@ HALVINGS = 60
 
 @dataclass(frozen=True)
 class Costs:
-    """Samples of one task: of an epoch, of each step in it, of a fitness pass, and of BatchNorm's statistics."""
+    """Samples of one task: of the batches of an epoch, of a fitness pass, and of BatchNorm's statistics."""
 
-    epoch: int
-    steps: int
+    batches: tuple[int, ...]
     fitness: int
     statistics: int
 
     @staticmethod
     def of(task: Task, recipe: Recipe) -> Costs:
         """Counted by one pass through the data; nothing is trained."""
-        sizes = [task.size(batch) for batch in task.batches(Seeds(0, ("count",)), {})]
+        passed = repeats(task, {})
+        sizes = tuple(passed * task.size(batch) for batch in task.batches(Seeds(0, ("count",)), {}))
         statistics = 0
         if statistics_layers(build(task.model, Seeds(0, ("count",)))):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
         return Costs(
-            epoch=sum(sizes) * repeats(task, {}),
-            steps=len(sizes),
+            batches=sizes,
             fitness=sum(task.size(batch) for _, batch in task.parts()),
             statistics=statistics,
         )
 
     def sgd(self, epochs: float, before: float) -> float:
         """Work of SGD for one individual, after so many epochs; a part of an epoch is whole steps."""
-        whole, rest = whole_and_rest(epochs, before, self.steps)
-        return 3.0 * self.epoch * (whole + rest / self.steps)
+        whole, rest = whole_and_rest(epochs, before, len(self.batches))
+        return 3.0 * (whole * sum(self.batches) + sum(self.batches[:rest]))
 
     @property
     def look(self) -> float:
@@ -83,7 +82,7 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
     The number is found by halving an interval: the more epochs, the more work.
     """
     costs = Costs.of(task, make(1.0))
-    low, high = 0.0, max(1.0, work / (3.0 * costs.epoch))
+    low, high = 0.0, max(1.0, work / (3.0 * sum(costs.batches)))
     if expected_work(costs, make(high * 1e-6)) > work * (1 + CLOSE):
         raise RecipeError(
             f"work={work:.3g} samples is too little for these rules on this task: looking at the fitness alone takes "

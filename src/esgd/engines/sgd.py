@@ -78,6 +78,7 @@ class SequentialTrajectory:
         self.optimizer = build_optimizer(network.parameters, policy, start.optimizer_state, fused=not network.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = self.task.steps(policy.settings)
+        self._taken = round(step.before * (self._steps or 0))
         self._repeats = repeats(self.task, policy.settings)
         self._densifies = network.sparse and not takes_sparse(policy)
 
@@ -133,7 +134,7 @@ class SequentialTrajectory:
         for batch in islice(begun.batches, None if last == inf else int(last) - number):
             self._update(batch, self._epoch + number / steps)
             number += 1
-            self._pull(number)
+            self._pull()
             for average in averages:
                 average.take(self.network.parameters, epochs=1 / steps)
         if number == 0:
@@ -141,10 +142,11 @@ class SequentialTrajectory:
         return number
 
     @torch.no_grad()
-    def _pull(self, number: int) -> None:
-        """Towards the anchor, if this step is one of those."""
+    def _pull(self) -> None:
+        """Towards the anchor, if this step, counted over the whole run, is one of those."""
         anchor, row = self.step.anchor, self.step.anchor_row
-        if anchor is None or row is None or number % anchor.every:
+        self._taken += 1
+        if anchor is None or row is None or self._taken % anchor.every:
             return
         for parameter, there in zip(
             self.network.parameters, self.network.rules.genome.views(row).values(), strict=True

@@ -56,7 +56,7 @@ def breed(
                 id=f"{k}.{v}.{len(births)}",
                 mates=tuple(chosen),
                 sigma=union.sigma,
-                parents=tuple(everyone[j].id for j in chosen),
+                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in chosen),  # of an end, its individual
                 founder=everyone[chosen[0]].founder,
                 kind=kind.name,
                 weights=union.weights,

@@ -13,7 +13,7 @@ from torch import nn
 from esgd.algorithm import evolve
 from esgd.engines import Loop
 from esgd.initialization import prepare, scored
-from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
+from esgd.operators import Anchor, BestOfLooks, CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained
 from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
@@ -23,6 +23,16 @@ LOOP = Loop(threads=1)
 STEPS = (
     Step(k=1, epochs=2, backoff=PerEpoch(), before=0, total=4),
     Step(k=2, epochs=2, backoff=PerGeneration(), before=2, total=4, keep_ends=True),
+    Step(
+        k=3,
+        epochs=1.5,
+        backoff=BestOfLooks(looks=(0.3,), ema=1.0),
+        before=2.5,
+        total=4,
+        keep_ends=True,
+        keep_every_end=True,
+        anchor=Anchor(every=2),
+    ),
 )
 
 

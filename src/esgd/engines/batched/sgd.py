@@ -68,6 +68,7 @@ class BatchedTrajectory:
         batched.network.prepare(self.settings)
         self._optimizers = self._families([start.optimizer_state for start in starts])
         self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, self.settings)
+        self._taken = round(step.before * (self._steps or 0))
         clips = [inf if policy.clip_norm is None else policy.clip_norm for policy in policies]
         like = next(iter(self.chunk.stacks.values()))
         self._limits = torch.tensor(clips, dtype=like.dtype, device=like.device) if min(clips) < inf else None
@@ -121,7 +122,7 @@ class BatchedTrajectory:
             for batch in islice(begun.batches, None if last == inf else int(last) - begun.number):
                 self._update(batch, s + begun.number / steps)
                 begun.number += 1
-                self._pull(begun.number)
+                self._pull()
                 for average in averages:
                     average.take(stacks, epochs=1 / steps)
             if begun.number == 0:
@@ -133,10 +134,11 @@ class BatchedTrajectory:
         self._placed = False
         self._moved_on()
 
-    def _pull(self, number: int) -> None:
-        """Towards the anchor, if this step is one of those."""
+    def _pull(self) -> None:
+        """Towards the anchor, if this step, counted over the whole run, is one of those."""
         anchor, row = self.step.anchor, self.step.anchor_row
-        if anchor is None or row is None or number % anchor.every:
+        self._taken += 1
+        if anchor is None or row is None or self._taken % anchor.every:
             return
         for stack, there in zip(self.chunk.stacks.values(), self.rules.genome.views(row).values(), strict=True):
             stack.lerp_(there.to(stack.device), anchor.strength)
