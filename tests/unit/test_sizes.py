@@ -217,3 +217,22 @@ def test_no_rank_among_the_elites_rises_when_sizes_change(
 def test_a_survivor_that_is_missing_among_the_elites_is_noticed() -> None:
     with pytest.raises(FitnessError, match="rank 2 rose from 2 to 3"):
         check(torch.tensor([1.0, 2.0, 5.0, 6.0]), torch.tensor([1.0, 3.0]), 2, k=4)
+
+
+def test_an_epoch_ends_where_the_data_end_also_after_a_part_of_one() -> None:
+    recipe = Recipe(population=1, mates=1, generations=2, sgd_epochs=1.5, evolution_steps=0, backoff=TwoEpochs())
+    assert [each.work.sgd_forward for each in run(recipe)] == [2 * 128] * 2
+
+
+class TwoEpochs:
+    """A strategy of a user's own that knows nothing of parts of an epoch."""
+
+    certain = False
+
+    def checks(self, epochs: float) -> int:
+        return 0
+
+    def __call__(self, trajectory: Any, epochs: float) -> Any:
+        for _ in range(2):
+            trajectory.epoch()
+        return (trajectory.measure() * 0).long()

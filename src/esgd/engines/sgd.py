@@ -91,7 +91,7 @@ class SequentialTrajectory:
         return self.network.row()[None]
 
     def epoch(self) -> None:
-        self.train(self._epoch + 1)
+        self._train_epoch(inf, ())
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         """Global generators and the network's own are lent the seeds of each epoch, so dropout is addressed too."""

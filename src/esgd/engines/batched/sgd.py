@@ -97,7 +97,7 @@ class BatchedTrajectory:
         return self.chunk.rows()
 
     def epoch(self) -> None:
-        self.train(self._epoch + 1)
+        self._train_epoch(inf, ())
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         whole, rest = whole_and_rest(until, self.step.before, self._steps)
