@@ -54,11 +54,11 @@ def generations(rules: Rules, recipe: Recipe, engine: Engine, start: Origin, tic
             for v in range(1, stage.evolution_steps + 1):
                 # Generate offspring population Ψ_λ
                 everyone, roles = candidates(trained, immigrants)
-                births = recipe.breed(everyone, roles, k=stage.k, v=v, seeds=rules.seeds)
+                births = recipe.breed(everyone, roles, stage, state, v=v, session=session, seeds=rules.seeds)
 
                 # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
-                scores = session.evaluate(everyone, births, elites=recipe.cutoff_rank)
-                chosen = recipe.survive(everyone, roles, scores, rules.seeds("rest", stage.k, v))
+                scores = session.evaluate(everyone, births, elites=recipe.cutoff_rank(stage))
+                chosen = recipe.survive(everyone, roles, scores, stage, rules.seeds("rest", stage.k, v))
                 trained = trained.then(session.unite(everyone, births, scores, chosen))
                 del everyone  # two populations in memory at a time, not three
 

@@ -1,7 +1,8 @@
 """The guarantee: for a fixed, deterministic fitness and certain back-off, J of the m' best never rises, m' ≤ m.
 
 Theorem 1 and its corollary. The check is slightly stronger and free of rounding: the i-th best fitness never rises,
-for every i ≤ m. Then the means of these values cannot rise either.
+for every i ≤ m. Then the means of these values cannot rise either. Sizes may change from generation to generation: the
+survivors of generation k contain the m_k best of a superset of Ψ^(k−1), so in that generation no rank i ≤ m_k rises.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def why_waived(recipe: Recipe, first: float, second: float) -> str:
 
 def check(before: Float[Tensor, " n"], after: Float[Tensor, " n"], elites: int, k: int) -> None:
     """Stop the run if an elite rank got worse although every condition of the theorem holds."""
-    old, new = before.sort().values[:elites], after.sort().values[:elites]
+    ranks = min(elites, len(before))  # a population that grows has new ranks
+    old, new = before.sort().values[:ranks], after.sort().values[:ranks]
     worse = (new > old).nonzero().flatten()
     if len(worse):
         rank = int(worse[0])

@@ -45,10 +45,11 @@ def _notes(
 ) -> Iterator[Note]:
     k, mu = line["k"], len(line["fitness"])
     refused = line["backed_off"] / line["checked"] if line["checked"] else 0.0
-    if steps is not None and 0 < recipe.sgd_epochs * steps < SHORT_GENERATION and recipe.evolution_steps:
+    epochs = recipe.epochs_of(min(k, recipe.generations))
+    if steps is not None and 0 < epochs * steps < SHORT_GENERATION and recipe.evolution_steps:
         yield Note(
             "short",
-            f"A generation has only {recipe.sgd_epochs * steps} SGD steps. This is too few for a newly drawn optimizer "
+            f"A generation has only {round(epochs * steps)} SGD steps. This is too few for a newly drawn optimizer "
             f"to show its effect; a plain population is usually better. Raise sgd_epochs until a generation has at "
             f"least {SHORT_GENERATION} steps.",
         )

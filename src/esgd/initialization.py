@@ -53,10 +53,11 @@ def prepare(task: Task, recipe: Recipe, seed: int, start: Origin = None) -> Rule
 def check_room(rules: Rules, recipe: Recipe) -> None:
     """Refuse a population that memory cannot hold, before the system ends the process, or another one, over it."""
     row = rules.genome.size * rules.genome.dtype.itemsize
-    needed, free = 2 * recipe.population * row + recipe.offspring_count * BIRTH, available_memory()
+    population, offspring = recipe.largest
+    needed, free = 2 * population * row + offspring * BIRTH, available_memory()
     if needed > free:
         raise EngineError(
-            f"population={recipe.population} of {rules.genome.size:,} parameters each, with {recipe.offspring_count} "
+            f"population={population} of {rules.genome.size:,} parameters each, with {offspring} "
             f"offspring, needs {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free here. While "
             f"one population is made from another, both are in memory. Use a smaller population, or a larger machine."
         )
@@ -88,10 +89,10 @@ def begin(session: Session, rules: Rules, recipe: Recipe, start: Origin) -> Begi
             ) from error
         state = State(0, population, population.champion)
     population = state.population
-    if len(population) != recipe.population:
+    if len(population) != (expected := recipe.population_of(state.k + 1)):
         raise RecipeError(
-            f"the start has {len(population)} individuals, but population={recipe.population}. Algorithm 1 keeps μ "
-            f"the same in every generation. Give a start of that size, or set population={len(population)}."
+            f"the start has {len(population)} individuals, but generation {state.k + 1} of this recipe trains "
+            f"{expected}. Give a start of that size, or set population={len(population)}."
         )
     check_start(population)
     foreign = founders(rules.genome, [partial(loaded, rules.genome, each) for each in recipe.immigrants], step=1)
@@ -111,7 +112,7 @@ def _founding(session: Session, rules: Rules, recipe: Recipe, start: Population 
     """Ψ^(0), not scored yet; a population from elsewhere leaves its past behind."""
     if start is not None:
         return Population.founders(rules.genome, start.rows, start.buffers)
-    return recipe.start(rules.task, rules.genome, session, recipe.population, rules.seeds.at("init"))
+    return recipe.start(rules.task, rules.genome, session, recipe.population_of(1), rules.seeds.at("init"))
 
 
 def scored(session: Session, population: Population) -> Population:

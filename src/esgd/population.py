@@ -21,6 +21,8 @@ SHOWN = 5  # individuals in a notebook's card
 # one thread, so that the number does not depend on how many there are.
 _COLUMNS = 16_384
 
+_ROW, _BUFFERS = "place/row", "place/buffers/"
+
 
 @dataclass(frozen=True, slots=True)
 class Birth:
@@ -33,6 +35,8 @@ class Birth:
     | `sigma`   | mutation strength σ_k, a standard deviation                                      |
     | `parents` | the ids of the mates, for the family tree                                        |
     | `founder` | the initial individual it descends from through its fittest mates                |
+    | `kind`    | how it came about, if not by recombination of drawn mates: "clone", "soup", …    |
+    | `weights` | of the mates in its row, if these are not recombined                             |
     """
 
     id: str
@@ -40,6 +44,8 @@ class Birth:
     sigma: float = 0.0
     parents: tuple[str, ...] = ()
     founder: int = 0
+    kind: str = ""
+    weights: tuple[float, ...] = ()
 
     @property
     def generation(self) -> int:
@@ -48,15 +54,37 @@ class Birth:
 
     def record(self) -> dict[str, Any]:
         """The birth as it is written to the history."""
-        return {"id": self.id, "parents": list(self.parents), "sigma": self.sigma, "founder": self.founder}
+        told = {"id": self.id, "parents": list(self.parents), "sigma": self.sigma, "founder": self.founder}
+        return {**told, "kind": self.kind} if self.kind else told
 
 
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """An optimizer's state, kept with an individual: tensors by "parameter/name", and the kind of state it is."""
+    """An optimizer's state, kept with an individual: tensors by "parameter/name", and the kind of state it is.
+
+    Where SGD is not interrupted, it is also where SGD stands: "place/row", and its buffers as "place/buffers/name".
+    """
 
     kind: str
     tensors: Mapping[str, Tensor]
+
+    def at(self, row: Tensor, buffers: Mapping[str, Tensor]) -> OptimizerState:
+        """The same, standing at this place."""
+        place = {_ROW: row, **{_BUFFERS + name: value for name, value in buffers.items()}}
+        return OptimizerState(self.kind, {**self.of_optimizer, **place})
+
+    @property
+    def of_optimizer(self) -> dict[str, Tensor]:
+        """What belongs to the optimizer."""
+        return {name: value for name, value in self.tensors.items() if name != _ROW and not name.startswith(_BUFFERS)}
+
+    @property
+    def place(self) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """Row and buffers where SGD stands, if that is not where the individual is."""
+        if _ROW not in self.tensors:
+            return None
+        named = {name: value for name, value in self.tensors.items() if name.startswith(_BUFFERS)}
+        return self.tensors[_ROW], {name.removeprefix(_BUFFERS): value for name, value in named.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from esgd.averages import IterateAverage
 from esgd.genome import Genome, Row
 from esgd.ledger import Work
 from esgd.policies import Policy
@@ -133,6 +134,7 @@ class Draw:
     | `seeds`       | the node of this draw; ask it with a name: `draw.seeds("momentum")`                      |
     | `stream`      | the node above: `stream.at(k, j)` is the draw of another place                           |
     | `inherited`   | the policy this individual last accepted, or its fittest mate did; None at the beginning |
+    | `newborn`     | whether it is an offspring of the last generation                                        |
     | `past`        | the results of all earlier policies                                                      |
 
     The paper's pools look at `k` and `seeds` only.
@@ -144,6 +146,7 @@ class Draw:
     stream: Seeds
     address: tuple[int, int] | None = None
     inherited: Policy | None = None
+    newborn: bool = False
     past: Sequence[Fared] = ()
 
     @property
@@ -175,7 +178,11 @@ class Trajectory(Protocol):
         ...
 
     def epoch(self) -> None:
-        """One epoch of SGD."""
+        """Train to the next end of an epoch."""
+        ...
+
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        """Train until so many epochs of this SGD step are done, also fractions; each iterate goes into `averages`."""
         ...
 
     def measure(self) -> Float[Tensor, " n"]:
@@ -194,6 +201,10 @@ class Trajectory(Protocol):
         """Go somewhere else altogether, such as the mean of past rows."""
         ...
 
+    def place_average(self, average: IterateAverage) -> None:
+        """Go to an average that has seen an iterate."""
+        ...
+
     def coin(self, number: int) -> Float[Tensor, " n"]:
         """A uniform number for each individual, from a stream of its own."""
         ...
@@ -201,7 +212,7 @@ class Trajectory(Protocol):
 
 @runtime_checkable
 class BackOff(Protocol):
-    """The SGD step of Algorithm 1 with its back-off: K_s epochs, and what is kept of them.
+    """The SGD step of Algorithm 1 with its back-off: K_s epochs, also fractions of one, and what is kept of them.
 
     Returns how many updates were refused for each individual. `certain` says whether the trajectory can never end at a
     worse fitness than it began with: a condition of Theorem 1. `checks` counts the comparisons in K_s epochs.
@@ -210,9 +221,9 @@ class BackOff(Protocol):
     @property
     def certain(self) -> bool: ...
 
-    def checks(self, epochs: int) -> int: ...
+    def checks(self, epochs: float) -> int: ...
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]: ...
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]: ...
 
 
 @runtime_checkable
@@ -248,8 +259,9 @@ class Role(StrEnum):
     """What a candidate for survival is."""
 
     MOVED = "moved"  # a parent whose SGD update was accepted
+    PASSED = "passed"  # a parent that kept an earlier or averaged place than the end of its SGD step
     HELD = "held"  # a parent that backed off to where it began
-    END = "end"  # where the SGD step of a parent that backed off would have ended
+    END = "end"  # where the SGD step of a parent ended that is now elsewhere
     IMMIGRANT = "immigrant"
     OFFSPRING = "offspring"
 
@@ -293,6 +305,11 @@ class Baggage(Protocol):
         ...
 
 
+def continues(baggage: Baggage) -> bool:
+    """Whether SGD continues from where it stood, and not from what was kept; a rule says so with `continues`."""
+    return bool(getattr(baggage, "continues", False))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What an engine must know for a whole run; shipped to every worker once."""
@@ -314,16 +331,32 @@ class Load:
     epochs: int
 
 
+class Anchor(Protocol):
+    """A pull towards a fixed row in the SGD step: how strong, and every how many steps; none at first."""
+
+    @property
+    def strength(self) -> float: ...
+
+    @property
+    def every(self) -> int: ...
+
+    @property
+    def after(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One SGD step of a generation, as an engine sees it."""
 
     k: int
-    epochs: int
+    epochs: float
     backoff: BackOff
-    before: int = 0
-    total: int = 1
+    before: float = 0
+    total: float = 1
     keep_ends: bool = False
+    keep_every_end: bool = False
+    anchor: Anchor | None = None
+    anchor_row: Row | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -335,21 +368,26 @@ class Trained:
     | `moved`    | (n,)  | the individual is not where it began                                   |
     | `refused`  | (n,)  | updates that were backed off                                           |
     | `diverged` | (n,)  | a measured fitness was NaN or inf                                      |
+    | `passed`   | (n,)  | the individual kept another place than its end, which is in `ends`     |
     | `ends`     |       | where those that did not move would have gone, if a strategy wants it  |
     """
 
     population: Population
     moved: Bool[Tensor, " n"]
+    passed: Bool[Tensor, " n"]
     refused: Int[Tensor, " n"]
     diverged: Bool[Tensor, " n"]
     ends: Population
 
     def then(self, population: Population) -> Trained:
         """The same after an evolution step: a survivor starts the next one from where it is."""
-        return replace(
-            self,
+        n = len(population)
+        return Trained(
             population=population,
-            moved=torch.ones(len(population), dtype=torch.bool),
+            moved=torch.ones(n, dtype=torch.bool),
+            passed=torch.zeros(n, dtype=torch.bool),
+            refused=torch.zeros(n, dtype=torch.int64),
+            diverged=torch.zeros(n, dtype=torch.bool),
             ends=population[[]],
         )
 

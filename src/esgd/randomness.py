@@ -73,6 +73,19 @@ def seed_globals(seed: int) -> None:
     np.random.seed(seed % 2**32)  # noqa: NPY002
 
 
+def global_state() -> tuple[Any, ...]:
+    """The state of the global generators of torch, `random` and NumPy."""
+    return torch.get_rng_state(), random.getstate(), np.random.get_state(), *torch.cuda.get_rng_state_all()  # noqa: NPY002
+
+
+def set_global_state(state: tuple[Any, ...]) -> None:
+    """Continue from a state; only ever called where the caller's state is given back later."""
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    np.random.set_state(state[2])  # noqa: NPY002
+    torch.cuda.set_rng_state_all(list(state[3:]))
+
+
 @dataclass(frozen=True, eq=False)
 class Handle:
     """How a generator that somebody owns is looked at, put back and seeded."""

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from functools import partial
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Generator
 
 from esgd.errors import RecipeError, did_you_mean, shown
+from esgd.generation import State
 from esgd.notebook_cards import card
 from esgd.operators import (
+    Anchor,
     Elitist,
     Fresh,
     Gaussian,
+    Mated,
+    OffspringKind,
     PerGeneration,
     RandomStart,
     Reestimated,
     Roulette,
+    anyone,
     breed,
     intermediate,
 )
@@ -35,13 +42,16 @@ from esgd.protocols import (
     Recombination,
     Role,
     Scores,
+    Session,
     Species,
     Start,
     Survival,
+    continues,
 )
 from esgd.randomness import Seeds
 from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd.serialization import decode, encode
+from esgd.sizes import PerIndividual, Situation, Size
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.validation import check_field, check_species
 from esgd.wording import in_words
@@ -76,13 +86,26 @@ class FineTuning:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """The inputs of one generation."""
+    """The inputs of one generation.
+
+    | field             | symbol  | meaning                                          |
+    |-------------------|---------|--------------------------------------------------|
+    | `population`      | μ_k     | individuals that are trained                     |
+    | `survivors`       | μ_{k+1} | individuals that it leaves                       |
+    | `elites`          | m_k     | the best of these                                |
+    | `sgd_epochs`      | K_s     | epochs of the SGD step                           |
+    | `evolution_steps` | K_v     | evolution steps                                  |
+    | `before`          |         | epochs of SGD in earlier generations             |
+    """
 
     k: int
     species: Species
-    sgd_epochs: int
+    population: int
+    survivors: int
+    elites: int
+    sgd_epochs: float
     evolution_steps: int
-    before: int
+    before: float
     name: str = "evolution"
 
 
@@ -105,21 +128,25 @@ class Recipe:
     The other inputs are operators, each a small value; see `esgd.operators`. The paper's own tables are separate
     recipes.
 
-    >>> Recipe(population=10).elite_count
+    The four sizes μ, λ, m and K_s may change from generation to generation; see `esgd.sizes`.
+
+    >>> Recipe(population=10).elites_of(1)
     6
     """
 
-    population: int = 16
-    offspring: int | None = None
+    population: int | Size = 16
+    offspring: int | Size | None = None
     mates: MatesLike = 2
-    elites: int | float = PAPER_ELITES
+    elites: int | float | Size = PAPER_ELITES
     generations: int = 10
-    sgd_epochs: int = 3
+    sgd_epochs: float | Size = 3
     evolution_steps: int = 1
     species: Species = Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2))))
     backoff: BackOff = PerGeneration()
     mating: Mating = Roulette()
+    mates_from: Callable[[Role], bool] = anyone
     recombination: Recombination = intermediate
+    kinds: tuple[OffspringKind, ...] = (Mated(),)
     mutation: Mutation = Gaussian()
     survival: Survival = Elitist()
     start: Start = RandomStart()
@@ -127,6 +154,7 @@ class Recipe:
     fine_tuning: FineTuning | None = None
     buffers: BufferRule = Reestimated()
     baggage: Baggage = Fresh()
+    anchor: Anchor | None = None
     early_abort: bool = True
 
     def __post_init__(self) -> None:
@@ -141,20 +169,60 @@ class Recipe:
 
     @property
     def elite_count(self) -> int:
-        """m, the number of elites."""
-        if isinstance(self.elites, int):
-            return self.elites
-        return max(1, round(self.elites * self.population))
+        """m, the number of elites, in generation 1."""
+        return self.elites_of(1)
 
     @property
     def offspring_count(self) -> int:
-        """λ, the number of offspring in each evolution step."""
-        return OFFSPRING_PER_PARENT * self.population if self.offspring is None else self.offspring
+        """λ, the number of offspring in each evolution step, in generation 1."""
+        return self.offspring_of(1)
+
+    def population_of(self, k: int) -> int:
+        """μ_k, the individuals that are trained in generation k; those after the last are as many as in it."""
+        return int(self._at(self.population, min(k, self.generations)))
+
+    def elites_of(self, k: int) -> int:
+        """m_k, the best that survive generation k: of a fraction, that part of the survivors."""
+        survivors = self.population_of(k + 1)
+        elites = self._at(self.elites, k, population=survivors)
+        count = elites if isinstance(elites, int) else max(1, round(elites * survivors))
+        return min(count, survivors)
+
+    def epochs_of(self, k: int) -> float:
+        """K_s of generation k."""
+        epochs: float = self._at(self.sgd_epochs, k, population=self.population_of(k))
+        return epochs
+
+    def offspring_of(self, k: int, history: Sequence[Mapping[str, Any]] = ()) -> int:
+        """λ_k, the offspring in each evolution step of generation k; `history` is that of the generations before."""
+        offspring = PerIndividual(OFFSPRING_PER_PARENT) if self.offspring is None else self.offspring
+        return int(self._at(offspring, k, population=self.population_of(k), history=history))
+
+    def _at(self, size: float | Size, k: int, **more: Any) -> Any:
+        if isinstance(size, int | float):
+            return size
+        return size(Situation(k=k, generations=self.generations, **more))
 
     @property
-    def cutoff_rank(self) -> int | None:
+    def largest(self) -> tuple[int, int]:
+        """The most individuals and the most offspring that a generation plans to have."""
+        generations = range(1, 1 + (self.generations if self.is_scheduled else 1))
+        return max(map(self.population_of, generations)), max(map(self.offspring_of, generations))
+
+    @property
+    def wants_every_end(self) -> bool:
+        """Whether the end of a trajectory is a candidate or a mate also where an earlier place was kept."""
+        return bool(getattr(self.survival, "wants_every_end", False)) or self.mates_from(Role.END)
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether a size changes from generation to generation."""
+        sizes = (self.population, self.offspring, self.elites, self.sgd_epochs)
+        return any(callable(size) for size in sizes)
+
+    def cutoff_rank(self, stage: Stage) -> int | None:
         """The rank that an offspring must reach to be an elite; its evaluation may stop once it cannot. None: never."""
-        return self.elite_count if self.early_abort and not self.survival.ranks_everyone else None
+        return stage.elites if self.early_abort and not self.survival.ranks_everyone else None
 
     @property
     def mate_weights(self) -> dict[int, float]:
@@ -165,14 +233,19 @@ class Recipe:
         return {rho: 1.0 / len(counts) for rho in counts}
 
     @property
-    def total_epochs(self) -> int:
-        """SGD epochs of every individual over the whole run."""
-        return self.generations * self.sgd_epochs + (self.fine_tuning.epochs if self.fine_tuning else 0)
+    def total_epochs(self) -> float:
+        """SGD epochs of an individual that is in every generation."""
+        return self._epochs_before(self.generations + 1) + (self.fine_tuning.epochs if self.fine_tuning else 0)
+
+    def _epochs_before(self, k: int) -> float:
+        if isinstance(self.sgd_epochs, int | float):
+            return (k - 1) * self.sgd_epochs
+        return sum(map(self.epochs_of, range(1, k)))
 
     @property
     def load(self) -> Load:
         """The amount of work, for `engine="auto"`."""
-        return Load(self.population, self.total_epochs)
+        return Load(self.population_of(1), ceil(self.total_epochs))
 
     @property
     def stage_count(self) -> int:
@@ -181,50 +254,79 @@ class Recipe:
 
     def stages(self, after: int = 0) -> Iterator[Stage]:
         """The generations that follow generation `after`: K of them, and the fine-tuning if there is one."""
+        before = self._epochs_before(min(after, self.generations) + 1)
+        selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
         for k in range(after + 1, self.generations + 1):
-            before = (k - 1) * self.sgd_epochs
+            epochs = self.epochs_of(k)
             yield Stage(
                 k=k,
                 species=self.species,
-                sgd_epochs=self.sgd_epochs,
-                evolution_steps=self.evolution_steps if self.offspring_count or self.immigrants else 0,
+                population=self.population_of(k),
+                survivors=self.population_of(k + 1),
+                elites=self.elites_of(k),
+                sgd_epochs=epochs,
+                evolution_steps=self.evolution_steps if selects else 0,
                 before=before,
             )
+            before += epochs
         if self.fine_tuning is not None and after <= self.generations:
-            tuning = self.fine_tuning
+            tuning, last = self.fine_tuning, self.generations
             yield Stage(
-                k=self.generations + 1,
+                k=last + 1,
                 species=tuning.species or Fixed(policy=Policy(optimizer="sgd", hyper={"lr": tuning.lr})),
+                population=self.population_of(last + 1),
+                survivors=self.population_of(last + 1),
+                elites=self.elites_of(last),
                 sgd_epochs=tuning.epochs,
                 evolution_steps=0,
-                before=self.generations * self.sgd_epochs,
+                before=before,
                 name="fine-tuning",
             )
 
-    def breed(self, everyone: Population, roles: Sequence[Role], *, k: int, v: int, seeds: Seeds) -> list[Birth]:
-        """λ births. Every candidate may be a mate, except the ends of backed-off trajectories."""
-        n = sum(role is not Role.END for role in roles)
+    def breed(
+        self,
+        everyone: Population,
+        roles: Sequence[Role],
+        stage: Stage,
+        state: State,
+        *,
+        v: int,
+        session: Session,
+        seeds: Seeds,
+    ) -> list[Birth]:
+        """λ births, of the candidates that may be mates."""
         return breed(
-            everyone.births[:n],
-            everyone.fitness[:n],
-            k=k,
+            everyone.births,
+            everyone.fitness,
+            possible=[i for i, role in enumerate(roles) if self.mates_from(role)] or range(len(roles)),
+            kinds=self.kinds,
+            k=stage.k,
             v=v,
-            offspring=self.offspring_count,
+            offspring=self.offspring_of(stage.k, state.history),
+            elites=stage.elites,
             mates=self.mate_weights,
             mating=self.mating,
             mutation=self.mutation,
+            score=partial(session.evaluate, everyone),
             seeds=seeds.at("breed"),
         )
 
-    def survive(self, everyone: Population, roles: Sequence[Role], scores: Scores, generator: Generator) -> list[int]:
-        """Indices of the m elites and the μ − m others, among everyone and then the scored births."""
-        return self.survival(
+    def survive(
+        self, everyone: Population, roles: Sequence[Role], scores: Scores, stage: Stage, generator: Generator
+    ) -> list[int]:
+        """Indices of the m elites and the other survivors, among everyone and then the scored births.
+
+        Where SGD is not interrupted, the end of a trajectory lives on in its individual and is no candidate itself.
+        """
+        fitness, every = (
             torch.cat([everyone.fitness, scores.fitness]),
-            [*roles, *(Role.OFFSPRING for _ in scores.fitness)],
-            size=self.population,
-            elites=self.elite_count,
-            generator=generator,
+            [*roles, *[Role.OFFSPRING] * len(scores.fitness)],
         )
+        free = [i for i, role in enumerate(every) if role is not Role.END or not continues(self.baggage)]
+        chosen = self.survival(
+            fitness[free], [every[i] for i in free], size=stage.survivors, elites=stage.elites, generator=generator
+        )
+        return [free[i] for i in chosen]
 
     def _repr_html_(self) -> str:
         return card("Recipe", {name: in_words(value) for name, value in self.described().items()})
@@ -238,9 +340,12 @@ class Recipe:
         return self._spelt(_encode_or_name)
 
     def _spelt(self, spell: Callable[[Any], Any]) -> dict[str, Any]:
-        table = {each.name: spell(getattr(self, each.name)) for each in fields(self)} | {
-            "offspring": self.offspring_count
-        }
+        offspring = self.offspring
+        if offspring is None:  # the paper's ratio, written down
+            offspring = (
+                self.offspring_of(1) if isinstance(self.population, int) else PerIndividual(OFFSPRING_PER_PARENT)
+            )
+        table = {each.name: spell(getattr(self, each.name)) for each in fields(self)} | {"offspring": spell(offspring)}
         return {name: value for name, value in table.items() if value is not None}
 
     @staticmethod

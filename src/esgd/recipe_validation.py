@@ -7,9 +7,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from esgd.errors import RecipeError, shown
+from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival
-from esgd.validation import LARGEST, check_function, check_species
+from esgd.validation import LARGEST, check_field, check_function, check_species
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe
@@ -24,19 +25,31 @@ CALLED_WITH = {
 }
 """What the strategies of a recipe are given, one after another."""
 
+MOST_SCHEDULED = 100_000
+"""Generations of a recipe whose sizes change."""
+
+_SIZE = "A size is a number, or a function from a Situation to one. Use for example Funnel(24, 4); see esgd.sizes."
+_EPOCHS = "In Algorithm 1 an SGD step has K_s epochs, ours also fractions of one. Use for example 3, 0.5 or Shared(24)."
+
 
 def check_recipe(recipe: Recipe) -> None:
     """Numbers, strategies, and how they fit together."""
-    for name, least, meaning in (
-        ("population", 1, "μ networks are trained"),
-        ("generations", 1, "the SGD and evolution steps alternate K times"),
-        ("sgd_epochs", 0, "an SGD step has K_s epochs"),
-        ("evolution_steps", 0, "a generation has K_v evolution steps; 0 is the ablation"),
-    ):
-        _check_count(name, getattr(recipe, name), least, meaning)
+    _check_count("generations", recipe.generations, 1, "the SGD and evolution steps alternate K times")
+    _check_count(
+        "evolution_steps", recipe.evolution_steps, 0, "a generation has K_v evolution steps; 0 is the ablation"
+    )
+    _check_size("population", recipe.population, 1, "μ networks are trained")
     if recipe.offspring is not None:
-        _check_count("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
-    if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring_count == 0):
+        _check_size("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
+    if isinstance(recipe.sgd_epochs, float):
+        check_field(recipe, "sgd_epochs", above=0, meaning=_EPOCHS)
+    else:
+        _check_size("sgd_epochs", recipe.sgd_epochs, 0, "an SGD step has K_s epochs")
+    if callable(recipe.elites):
+        check_function("elites", recipe.elites, "situation", meaning=_SIZE)
+    if recipe.is_scheduled:
+        _check_schedules(recipe)
+    if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring == 0):
         raise RecipeError(
             "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "
             "both. Use sgd_epochs ≥ 1, or evolution_steps ≥ 1 and offspring ≥ 1."
@@ -44,6 +57,46 @@ def check_recipe(recipe: Recipe) -> None:
     _check_strategies(recipe)
     _check_elites(recipe)
     _check_mates(recipe)
+
+
+def _check_size(name: str, size: object, least: int, meaning: str) -> None:
+    """A number, or a function from a `Situation` to one."""
+    if callable(size):
+        check_function(name, size, "situation", meaning=_SIZE)
+    else:
+        _check_count(name, size, least, meaning)
+
+
+def _check_schedules(recipe: Recipe) -> None:
+    """Every generation of a recipe whose sizes change, as far as they can be known before."""
+    if recipe.generations > MOST_SCHEDULED:
+        raise RecipeError(
+            f"generations={recipe.generations} is too many for sizes that change: the most is "
+            f"{MOST_SCHEDULED}. Use numbers for population, offspring, elites and sgd_epochs, or fewer generations."
+        )
+    if callable(recipe.population) and recipe.evolution_steps == 0:
+        raise RecipeError(
+            "evolution_steps=0 keeps every individual, but population changes. Survival is part of the evolution "
+            "step. Use evolution_steps=1 with offspring=0 to select without offspring."
+        )
+    for k in range(1, recipe.generations + 1):
+        mu, after, born = recipe.population_of(k), recipe.population_of(k + 1), recipe.offspring_of(k)
+        for name, value, least in (("population", min(mu, after), 1), ("offspring", born, 0)):
+            if value < least:
+                raise RecipeError(
+                    f"{name}={shown(getattr(recipe, name))} is {value} in generation {k} or the next, below {least}."
+                )
+        if not 0 <= recipe.epochs_of(k) < inf:
+            raise RecipeError(
+                f"sgd_epochs={shown(recipe.sgd_epochs)} is {recipe.epochs_of(k)} in generation {k}. {_EPOCHS}"
+            )
+        if recipe.elites_of(k) < 1:
+            raise RecipeError(f"elites={shown(recipe.elites)} is below 1 in generation {k}. The best always survives.")
+        if after > mu + born:
+            raise RecipeError(
+                f"population={shown(recipe.population)} grows from {mu} to {after} after generation {k}, which has "
+                f"only {born} offspring to fill the places. Use more offspring."
+            )
 
 
 def settled_mates(mates: Any) -> Any:
@@ -55,7 +108,7 @@ def settled_mates(mates: Any) -> Any:
 
 
 def _check_mates(recipe: Recipe) -> None:
-    mates, mu = recipe.mates, recipe.population
+    mates, mu = recipe.mates, recipe.population_of(1)
     counts = mates if isinstance(mates, Set | Mapping) else [mates]
     if all(isinstance(rho, int) and not isinstance(rho, bool) and 1 <= rho <= mu for rho in counts):
         weights = recipe.mate_weights.values()
@@ -93,6 +146,17 @@ def _check_strategies(recipe: Recipe) -> None:
     check_function(
         "recombination", recipe.recombination, "mates", meaning="It makes one row of several. Use intermediate."
     )
+    check_function(
+        "mates_from", recipe.mates_from, "role", meaning="It tells from a Role whether a candidate may mate."
+    )
+    if not isinstance(recipe.kinds, tuple | list) or not all(_fits(kind, OffspringKind) for kind in recipe.kinds):
+        raise RecipeError(
+            f"kinds={shown(recipe.kinds)} is not a list of kinds of offspring. Use for example kinds=(Mated(),); see "
+            f"esgd.operators."
+        )
+    object.__setattr__(recipe, "kinds", tuple(recipe.kinds))
+    if recipe.anchor is not None and not isinstance(recipe.anchor, Anchor):
+        raise RecipeError(f"anchor={shown(recipe.anchor)} is no Anchor. Use Anchor(strength=0.01), or None for none.")
     if not isinstance(recipe.early_abort, bool):
         raise RecipeError(f"early_abort={shown(recipe.early_abort)} is neither true nor false.")
 
@@ -111,11 +175,13 @@ def _check_count(name: str, value: object, least: int, meaning: str) -> None:
 
 
 def _check_elites(recipe: Recipe) -> None:
-    m, mu = recipe.elites, recipe.population
+    m, mu = recipe.elites, recipe.population_of(1)
+    if callable(m):
+        return
     advice = "Use elites=0.6 for the paper's 60%."
     if isinstance(m, bool) or not isinstance(m, int | float):
         raise RecipeError(f"elites={shown(m)} is neither a count nor a fraction of the population. {advice}")
-    if isinstance(m, int) and m > mu:
+    if isinstance(m, int) and m > mu and isinstance(recipe.population, int):
         raise RecipeError(
             f"elites={shown(m)} exceeds population={mu}. Algorithm 1 keeps the m best of μ, so 1 ≤ elites ≤ "
             f"population. {advice}"

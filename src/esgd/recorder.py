@@ -41,7 +41,7 @@ class Recorder:
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
-        recipe, k, m = self.recipe, self.stage.k, self.recipe.elite_count
+        recipe, k, m = self.recipe, self.stage.k, self.stage.elites
         if not self.waiver:
             check(self.fitness, population.fitness, m, k)
         best = population.champion

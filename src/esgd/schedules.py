@@ -13,7 +13,7 @@ from math import cos, pi
 
 from esgd.validation import check_field, check_list, check_number
 
-__all__ = ["Constant", "Cosine", "CosineRun", "Linear", "Steps", "Tail"]
+__all__ = ["Constant", "Cosine", "CosineRun", "Linear", "Steps", "Swa", "Tail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Moment:
     """
 
     epoch: float
-    epochs: int
-    before: int = 0
-    total: int = 1
+    epochs: float
+    before: float = 0
+    total: float = 1
 
 
 Schedule = Callable[[Moment], float]
@@ -104,6 +104,23 @@ class CosineRun:
 
     def __call__(self, moment: Moment) -> float:
         return _cosine(min(1.0, (moment.before + moment.epoch) / moment.total), self.floor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swa:
+    """The schedule of stochastic weight averaging over the whole run: 1 for half of the time until `start`, a straight
+    line to `floor` at 0.9 of it, then constant, so that iterates spread and can be averaged from `start` on."""
+
+    start: float = 0.75
+    floor: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_field(self, "start", above=0, at_most=1, meaning="It is the part of the run before averaging. Use 0.75.")
+        check_field(self, "floor", at_least=0, at_most=1, meaning=_FLOOR)
+
+    def __call__(self, moment: Moment) -> float:
+        way = (moment.before + moment.epoch) / moment.total / self.start
+        return 1.0 - (1.0 - self.floor) * min(1.0, max(0.0, (way - 0.5) / 0.4))
 
 
 @dataclass(frozen=True, kw_only=True)

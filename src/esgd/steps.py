@@ -15,13 +15,21 @@ from esgd.recipe import Recipe, Stage
 
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
-    past, stream = state.past, seeds.at("policy")
+    past, stream, population = state.past, seeds.at("policy"), state.population
     return [
         drawn(
             stage.species,
-            Draw(k=stage.k, j=j, generations=recipe.generations, stream=stream, inherited=inherited, past=past),
+            Draw(
+                k=stage.k,
+                j=j,
+                generations=recipe.generations,
+                stream=stream,
+                inherited=inherited,
+                newborn=0 < state.k == birth.generation,
+                past=past,
+            ),
         )
-        for j, inherited in enumerate(state.population.policies)
+        for j, (inherited, birth) in enumerate(zip(population.policies, population.births, strict=True))
     ]
 
 
@@ -42,7 +50,9 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
         backoff=recipe.backoff,
         before=stage.before,
         total=recipe.total_epochs,
-        keep_ends=recipe.survival.wants_ends and stage.evolution_steps > 0,
+        keep_ends=stage.evolution_steps > 0 and (recipe.survival.wants_ends or recipe.mates_from(Role.END)),
+        anchor=recipe.anchor,
+        keep_every_end=stage.evolution_steps > 0 and recipe.wants_every_end,
     )
 
 
@@ -56,6 +66,7 @@ def candidates(trained: Trained, immigrants: Population) -> tuple[Population, li
     )
     known = zip((birth.id for birth in immigrants.births), immigrants.fitness.tolist(), strict=True)
     arriving = immigrants[[i for i, (id_, fitness) in enumerate(known) if there.get(id_, inf) > fitness]]
-    parents = [Role.MOVED if moved else Role.HELD for moved in trained.moved.tolist()]
+    places = zip(trained.moved.tolist(), trained.passed.tolist(), strict=True)
+    parents = [Role.PASSED if moved and passed else Role.MOVED if moved else Role.HELD for moved, passed in places]
     roles = [*parents, *([Role.IMMIGRANT] * len(arriving)), *([Role.END] * len(trained.ends))]
     return trained.population.join(arriving).join(trained.ends), roles

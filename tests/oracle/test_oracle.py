@@ -11,8 +11,20 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd.operators import PerEpoch
+from esgd.operators import (
+    BestOfLooks,
+    Carried,
+    Elitist,
+    GreedySoup,
+    Mated,
+    MeanOfElites,
+    PerEpoch,
+    Uninterrupted,
+    trajectories,
+)
+from esgd.sizes import Funnel, PerIndividual, Shared
 from tests.oracle.naive_esgd import Individual, Naive
+from tests.oracle.naive_funnel import NaiveFunnel
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, dropout_mlp, mlp, random_data
 
 TRAIN, FITNESS = random_data(200), random_data(150, seed=1)
@@ -93,3 +105,33 @@ def assert_equal(generation: esgd.Generation, population: list[Individual], naiv
 
 def flat(policy: esgd.Policy | None) -> dict[str, Any] | None:
     return None if policy is None else {"optimizer": policy.optimizer, **policy.hyper}
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2018])
+@pytest.mark.parametrize("uninterrupted", [True, False])
+def test_the_library_equals_a_funnel_written_naively(seed: int, uninterrupted: bool) -> None:
+    """Sizes, looks, late means, SGD without interruption, ends as mates and survivors, means and soups as offspring."""
+    recipe = esgd.Recipe(
+        population=Funnel(6, 2),
+        offspring=PerIndividual(1),
+        elites=0.25,
+        generations=4,
+        sgd_epochs=Shared(6),
+        mates={1, 2, 4},
+        backoff=BestOfLooks(),
+        mates_from=trajectories,
+        survival=Elitist(rest=trajectories, ranked=True),
+        kinds=(Mated(), MeanOfElites(), GreedySoup()),
+        baggage=Uninterrupted() if uninterrupted else Carried(),
+    )
+    naive = NaiveFunnel(mlp, TRAIN, FITNESS, seed, uninterrupted=uninterrupted)
+    task = esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
+    went_on = False
+    for generation, walkers in zip(esgd.evolve(task, recipe, seed=seed), naive.run_funnel(), strict=True):
+        ours = generation.population
+        assert [birth.id for birth in ours.births] == [each.name for each in walkers]
+        assert torch.equal(ours.rows, torch.stack([each.row for each in walkers]))
+        assert ours.fitness.tolist() == [each.fitness for each in walkers]
+        going = any(state is not None and state.place is not None for state in ours.optimizer_states)
+        went_on |= going if uninterrupted else any("@" in birth.id for birth in ours.births)
+    assert went_on, "nothing was compared about trajectories that go on"

@@ -165,7 +165,7 @@ def test_a_population_may_be_the_start_of_another_run() -> None:
 
 def test_a_start_of_another_size_is_refused() -> None:
     population = run(classify())[-1].population
-    with pytest.raises(RecipeError, match="the start has 3 individuals, but population=4"):
+    with pytest.raises(RecipeError, match="the start has 3 individuals, but generation 1 of this recipe trains 4"):
         run(classify(), start=population[:3])
 
 

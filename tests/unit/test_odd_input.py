@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from esgd.cli import explain
+from esgd import work
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy
@@ -166,7 +166,7 @@ def test_explain_reckons_what_nobody_could_run(tmp_path: Path, word: str) -> Non
     ids=str,
 )
 def test_fitness_passes_of_a_very_long_sgd_step_are_those_of_its_back_off(backoff: Any, passes: int) -> None:
-    assert explain._measurements(backoff, 10**9) == passes
+    assert work.measurements(backoff, 10**9) == passes
 
 
 def test_a_fixed_policy_is_a_policy() -> None:

@@ -26,11 +26,13 @@ from esgd.cli.options import (
     Json,
     Progress,
     Quiet,
+    Rules,
     ScaleName,
     Seed,
     Sets,
     Track,
     What,
+    Work,
     progress_of,
 )
 from esgd.cli.overrides import overridden
@@ -45,7 +47,7 @@ from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
 from esgd.serialization import encode
-from esgd.studies import Study, begin, compare, download, find_study, founded
+from esgd.studies import Study, begin, compare, download, find_study, founded, with_rules
 from esgd.trust import package_named
 from esgd.watch import Runs, ServerAddress, open_server
 
@@ -71,6 +73,8 @@ def run(
     seed: Seed = 0,
     folder: Annotated[Path | None, typer.Option("--run", help="the run's folder [default: runs/WHAT-SEED]")] = None,
     sets: Sets = None,
+    rules: Rules = None,
+    work: Work = None,
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
@@ -82,8 +86,13 @@ def run(
 ) -> None:
     """Train one population. If the folder of the same run exists, the run continues."""
     allow = _allowed(what, allow_code)
-    study = _study(what, sets, scale, data, allow)
-    folder = folder or Path("runs") / f"{_plain(study.name)}-{seed}"
+    study = find_study(what, scale=scale, data=data, allow=allow)
+    if rules is None and work is not None:
+        raise RecipeError(f"--work {work:g} is for --rules, which spend it. Without them the recipe says what is done.")
+    if rules is not None:
+        study = with_rules(study, rules, work, seed)
+    study = overridden(study, sets or [], allow=allow)
+    folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
     trackers = [choose_tracker(text) for text in track or []]
     shown = progress_of(progress, quiet=quiet)

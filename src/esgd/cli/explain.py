@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
@@ -18,14 +17,14 @@ from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_ste
 from esgd.engines.sequential import Loop
 from esgd.initialization import prepare
 from esgd.policies import Policy
-from esgd.protocols import BackOff, Draw, Rules, Task
-from esgd.recipe import Recipe
+from esgd.protocols import Draw, Rules, Task
+from esgd.recipe import Recipe, Stage
 from esgd.serialization import encode
 from esgd.steps import drawn
+from esgd.work import measurements
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
-REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 
@@ -41,12 +40,12 @@ def in_symbols(recipe: Recipe) -> dict[str, Any]:
     """The inputs of Algorithm 1 under their letters."""
     return {
         "K": recipe.generations,
-        "K_s": recipe.sgd_epochs,
+        "K_s": _told(recipe, recipe.epochs_of),
         "K_v": recipe.evolution_steps,
-        "μ": recipe.population,
-        "λ": recipe.offspring_count,
+        "μ": _told(recipe, recipe.population_of),
+        "λ": _told(recipe, recipe.offspring_of),
         "ρ": encode(recipe.mates),
-        "m": recipe.elite_count,
+        "m": _told(recipe, recipe.elites_of),
     }
 
 
@@ -63,11 +62,10 @@ def cost(
     `share` is how much of the real data the task has.
     """
     rules = prepare(task, recipe, seed=0)
-    mu, d = recipe.population, rules.genome.size
-    # K generations are alike, and counted, not gone through one by one: K may be any number.
-    counted = [(recipe.generations, next(recipe.stages())), *((1, s) for s in recipe.stages(after=recipe.generations))]
-    evaluations = sum(times * stage.evolution_steps * recipe.offspring_count for times, stage in counted)
-    checks = sum(times * _measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted) * mu
+    d, (mu, _) = rules.genome.size, recipe.largest
+    counted = _counted(recipe)
+    evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
+    checks = sum(times * stage.population * measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
     stream = rules.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -78,7 +76,7 @@ def cost(
         return epoch / share, evaluation / share
 
     epoch, evaluation = measured(suited_loop(d))
-    sgd_epochs = mu * recipe.total_epochs
+    sgd_epochs = sum(times * stage.population * stage.sgd_epochs for times, stage in counted)
     seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
     told: dict[str, Any] = {
         "parameters": d,
@@ -94,9 +92,24 @@ def cost(
         told |= _elsewhere(seconds, mu, gpus)
     if workers:
         epoch, evaluation = measured(Loop(threads=1))
-        individual = recipe.sgd_epochs * epoch + _measurements(recipe.backoff, recipe.sgd_epochs) * evaluation
+        first = recipe.epochs_of(1)
+        individual = first * epoch + measurements(recipe.backoff, first) * evaluation
         told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
     return told
+
+
+def _told(recipe: Recipe, size: Callable[[int], float]) -> float | str:
+    """A size, or its first and last value."""
+    first, last = size(1), size(recipe.generations)
+    return first if not recipe.is_scheduled or first == last else f"{first:g} → {last:g}"
+
+
+def _counted(recipe: Recipe) -> list[tuple[int, Stage]]:
+    """Generations that are alike, and how many. Without schedules all K are, and K may be any number."""
+    tuning = [(1, stage) for stage in recipe.stages(after=recipe.generations)]
+    if recipe.is_scheduled:
+        return [(1, stage) for stage in recipe.stages()]
+    return [(recipe.generations, next(recipe.stages())), *tuning]
 
 
 def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
@@ -122,39 +135,6 @@ def matrix_rate() -> float:
         a @ a
         times.append(perf_counter() - begun)
     return 2.0 * MATRIX**3 / min(times)
-
-
-class _Rehearsal:
-    """A trajectory that goes nowhere and counts how often its fitness is asked for."""
-
-    def __init__(self) -> None:
-        self.measured = 0
-        self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
-
-    def epoch(self) -> None: ...
-
-    def measure(self) -> Tensor:
-        self.measured += 1
-        return self.fitness
-
-    def snapshot(self) -> None: ...
-
-    def restore(self, snapshot: None, where: Tensor) -> None: ...
-
-    def place(self, rows: Tensor) -> None: ...
-
-    def coin(self, number: int) -> Tensor:
-        return torch.zeros(1, dtype=torch.float64)
-
-
-def _measurements(backoff: BackOff, epochs: int) -> int:
-    """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
-    if epochs <= REHEARSED:
-        trajectory = _Rehearsal()
-        backoff(trajectory, epochs)
-        return trajectory.measured
-    last = _measurements(backoff, REHEARSED)
-    return last + (epochs - REHEARSED) * (last - _measurements(backoff, REHEARSED - 1))
 
 
 def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from esgd.progress import PROGRESS
+from esgd.rules import RULES
 
 What = Annotated[
     str, typer.Argument(help="the name of a study, a TOML file, or 'package.module:task'", show_default=False)
@@ -15,6 +16,16 @@ What = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="change the recipe, e.g. population=32 or mutation.sigma=0.02"),
+]
+Rules = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"train by these rules instead of the task's recipe: {', '.join(RULES)}"),
+]
+Work = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SAMPLES", help="what --rules may spend, forward 1 and backward 2 [default: as much as the recipe]"
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="all random numbers are derived from it")]
 EngineName = Annotated[

@@ -52,12 +52,12 @@ def generation(recipe: Recipe, *, row: int, individual: float, evaluation: float
     Individuals are sent to a worker and back. Parents are sent to every node that evaluates offspring. Survivors are
     sent back.
     """
-    mu, steps = recipe.population, recipe.evolution_steps
+    mu, steps = recipe.population_of(1), recipe.evolution_steps
     there = min(workers.per_node, workers.count)
     moved = row * (2 * mu + steps * mu * (workers.nodes + 1))
     terms = {
         "sgd": ceil(mu / workers.count) * individual,
-        "breeding": steps * ceil(recipe.offspring_count / workers.count) * evaluation,
+        "breeding": steps * ceil(recipe.offspring_of(1) / workers.count) * evaluation,
         "driver": mu * DRIVER,
         "network": 8 * moved / (workers.gigabits * 1e9),
     }

@@ -21,7 +21,7 @@ from esgd.engines.jobs import Build, Evaluate, Job, Train
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Scores, Step, Tick, Trained
+from esgd.protocols import Rules, Scores, Step, Tick, Trained, continues
 
 Grouping = Callable[[Sequence[Policy]], list[list[int]]]
 """Which individuals train together, decided from their policies alone: the number of workers must not matter."""
@@ -44,6 +44,8 @@ class Dispatcher:
 
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
         n, done = len(population), 0
+        if step.anchor is not None and step.k > step.anchor.after:
+            step = replace(step, anchor_row=population.rows.mean(dim=0))
         start, into = self._shared(population), self._empty(population, n)
         outcomes = dict[int, Outcome]()
         jobs = [
@@ -72,8 +74,11 @@ class Dispatcher:
         self, population: Population, into: Stack, policies: Sequence[Policy], outcomes: Sequence[Outcome], step: Step
     ) -> Trained:
         before = zip(outcomes, policies, population.policies, population.optimizer_states, strict=True)
+        goes_on, keeps = continues(self.rules.baggage), self.rules.baggage.keeps
         kept = [
-            (policy, outcome.optimizer_state) if outcome.moved else (last, state if self.rules.baggage.keeps else None)
+            (policy if outcome.moved or (goes_on and outcome.optimizer_state) else last, outcome.optimizer_state)
+            if outcome.moved or goes_on
+            else (last, state if keeps else None)
             for outcome, policy, last, state in before
         ]
         trained = replace(
@@ -92,6 +97,7 @@ class Dispatcher:
         return Trained(
             population=trained,
             moved=torch.tensor([outcome.moved for outcome in outcomes], dtype=torch.bool),
+            passed=torch.tensor([outcome.end is not None for outcome in outcomes], dtype=torch.bool),
             refused=torch.tensor([outcome.refused for outcome in outcomes], dtype=torch.int64),
             diverged=torch.tensor([outcome.diverged for outcome in outcomes], dtype=torch.bool),
             ends=reduce(Population.join, ends, trained[[]]),

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
 
+import torch
+
 from esgd.engines.contract import (
     IndividualSink,
     IndividualSource,
@@ -152,7 +154,8 @@ Job = Train | Evaluate | Build
 def build_offspring(rules: Rules, parents: IndividualSource, birth: Birth) -> NetworkState:
     """Recombination, then mutation (Eq. 12); buffers by their rule."""
     mates = parents.take(birth.mates)
-    row = rules.recombination(mates.rows)
+    weights = torch.tensor(birth.weights, dtype=mates.rows.dtype)
+    row = weights @ mates.rows if birth.weights else rules.recombination(mates.rows)
     if birth.sigma:
         row = rules.mutation(row, birth.sigma, rules.seeds("noise", birth.id), rules.genome)
     return NetworkState(row, rules.buffers(mates.buffers))

@@ -56,7 +56,7 @@ def build_optimizer(
         ) from error
     if carried is not None and carried.kind == state_kind(policy):
         state: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in carried.tensors.items():
+        for key, tensor in carried.of_optimizer.items():
             index, _, name = key.partition("/")
             state.setdefault(int(index), {})[name] = tensor.clone()
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -55,12 +55,11 @@ class _NoFitness:
 
     certain = False
 
-    def checks(self, epochs: int) -> int:
+    def checks(self, epochs: float) -> int:
         return 0
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Any:
-        for _ in range(epochs):
-            trajectory.epoch()
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Any:
+        trajectory.train(epochs)
         return (trajectory.coin(0) * 0).long()
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from itertools import islice
+from math import floor, inf, nan
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
@@ -22,8 +24,8 @@ from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Repeats, Settings, Step, Task
-from esgd.randomness import Seeds, global_randomness
+from esgd.protocols import Batch, Repeats, Settings, Step, Task, continues
+from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
 
 
@@ -36,6 +38,16 @@ class Snapshot:
     optimizer: dict[str, Any]
     fitness: float
     moved: bool
+    place: int = 0
+
+
+@dataclass(eq=False)
+class BegunEpoch:
+    """An epoch that a trajectory has paused in: its batches, how many were taken, and the global generators then."""
+
+    batches: Iterator[Batch]
+    number: int = 0
+    state: Any = None
 
 
 class SequentialTrajectory:
@@ -56,12 +68,17 @@ class SequentialTrajectory:
         self.moved = self.diverged = False
         self.end: Snapshot | None = None
         self._fitness = start.fitness
-        self._epoch, self._placed = 0, False
+        self._epoch, self._placed, self._place = 0, False, 0
+        self._continues = continues(network.rules.baggage)
+        self._standing = start.optimizer_state.place if self._continues and start.optimizer_state else None
+        self._brought = start.optimizer_state
+        self._begun: BegunEpoch | None = None
         network.load(start.row, start.buffers)
         network.prepare(policy.settings)
         self.optimizer = build_optimizer(network.parameters, policy, start.optimizer_state, fused=not network.sparse)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = self.task.steps(policy.settings)
+        self._taken = round(step.before * (self._steps or 0))
         self._repeats = repeats(self.task, policy.settings)
         self._densifies = network.sparse and not takes_sparse(policy)
 
@@ -74,23 +91,67 @@ class SequentialTrajectory:
         return self.network.row()[None]
 
     def epoch(self) -> None:
-        """One epoch; global generators and the network's own are lent its seeds, so dropout is addressed too."""
-        s, number = self._epoch, -1
+        self._train_epoch(inf, ())
+
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        """Global generators and the network's own are lent the seeds of each epoch, so dropout is addressed too."""
+        whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        while self._epoch < whole:
+            self._train_epoch(inf, averages)
+        if rest:
+            self._train_epoch(rest, averages)
+
+    def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
+        """Batches up to number `last`, or to the end of the epoch."""
+        s, begun = self._epoch, self._begun
+        if self._standing is not None:
+            self.network.rules.genome.write(*self._standing, self.network.module)
+        self._begun = self._standing = None
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
-            self.network.enter(training=True).reseed(self.seeds.at("own", s))
-            batches = self.task.batches(self.seeds.at("data", s), self.policy.settings)
+            self.network.enter(training=True).reseed(self.seeds.at("own", s, *([begun.number] if begun else [])))
+            if begun is None:
+                begun = BegunEpoch(iter(self.task.batches(self.seeds.at("data", s), self.policy.settings)))
+            else:
+                set_global_state(begun.state)
             try:
-                for number, batch in enumerate(batches):
-                    self._update(batch, s + number / self._steps if self._steps else s)
-                if number < 0:
-                    raise no_batches(s)
+                begun.number = self._train_batches(begun, last, averages)
             except REFUSALS:
                 self.network.check_layout()
                 if not self.network.overflowed():
                     raise
+                last = inf  # it has diverged: there is no use in the rest of the epoch
             if s == 0:
                 self.network.check_layout()
-        self._epoch, self._fitness, self.moved, self._placed = s + 1, nan, True, False
+            if begun.number < last:
+                self._epoch = s + 1
+            else:
+                begun.state, self._begun = global_state(), begun
+        self._fitness, self.moved, self._placed, self._place = nan, True, False, self._place + 1
+
+    def _train_batches(self, begun: BegunEpoch, last: float, averages: Sequence[IterateAverage]) -> int:
+        """Returns the number of the next batch."""
+        number, steps = begun.number, self._steps or inf
+        for batch in islice(begun.batches, None if last == inf else int(last) - number):
+            self._update(batch, self._epoch + number / steps)
+            number += 1
+            self._pull()
+            for average in averages:
+                average.take(self.network.parameters, epochs=1 / steps)
+        if number == 0:
+            raise no_batches(self._epoch)
+        return number
+
+    @torch.no_grad()
+    def _pull(self) -> None:
+        """Towards the anchor, if this step, counted over the whole run, is one of those."""
+        anchor, row = self.step.anchor, self.step.anchor_row
+        self._taken += 1
+        if anchor is None or row is None or self._taken % anchor.every:
+            return
+        for parameter, there in zip(
+            self.network.parameters, self.network.rules.genome.views(row).values(), strict=True
+        ):
+            parameter.lerp_(there.to(parameter.device), anchor.strength)
 
     def _update(self, batch: Batch, epoch: float) -> None:
         step, network = self.step, self.network
@@ -126,46 +187,79 @@ class SequentialTrajectory:
         self.work.fitness_saved += score.saved
         self._fitness = score.fitness
         self.diverged |= score.fitness == inf
-        if self.step.keep_ends and not self._placed:
+        if (self.step.keep_ends or self._continues) and not self._placed:
             self.end = self.snapshot()
         return self.fitness
 
     def snapshot(self) -> Snapshot:
         state = copy.deepcopy(self.optimizer.state_dict())
-        return Snapshot(self.network.row(), self.network.buffers(), state, self._fitness, self.moved)
+        return Snapshot(self.network.row(), self.network.buffers(), state, self._fitness, self.moved, self._place)
 
     def restore(self, snapshot: Snapshot, where: Bool[Tensor, " n"]) -> None:
         if where[0]:
             self.network.rules.genome.write(snapshot.row, snapshot.buffers, self.network.module)
             self.optimizer.load_state_dict(copy.deepcopy(snapshot.optimizer))
-            self._fitness, self.moved = snapshot.fitness, snapshot.moved
+            self._fitness, self.moved, self._place = snapshot.fitness, snapshot.moved, snapshot.place
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         self.network.rules.genome.write(rows[0], self.network.buffers(), self.network.module)
-        self._fitness, self.moved, self._placed = nan, True, True
+        self._fitness, self.moved, self._placed, self._place = nan, True, True, self._place + 1
+
+    @torch.no_grad()
+    def place_average(self, average: IterateAverage) -> None:
+        for parameter, mean in zip(self.network.parameters, average.tensors, strict=True):
+            parameter.copy_(mean)
+        self._fitness, self.moved, self._placed, self._place = nan, True, True, self._place + 1
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)
 
     def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Work]:
         """Where it ended, and what happened on the way."""
-        end = None
-        if self.end is not None and not self.moved and self.end.fitness < inf:
-            kept = self._kept(self.end.optimizer)
-            end = NetworkState(self.end.row, self.end.buffers, self.end.fitness, kept)
+        end, reached = None, self.end if self.end is not None and self.end.fitness < inf else None
+        if reached is not None and (not self.moved or (self.step.keep_every_end and self._place != reached.place)):
+            kept = self._kept(reached.optimizer)
+            end = NetworkState(reached.row, reached.buffers, reached.fitness, kept) if self.step.keep_ends else None
         outcome = Outcome(
             fitness=self._fitness,
             moved=self.moved,
             refused=int(refused[0]),
             diverged=self.diverged,
-            optimizer_state=self._kept(self.optimizer.state_dict()),
+            optimizer_state=self._continued(reached) if self._continues else self._kept(self.optimizer.state_dict()),
             end=end,
         )
         buffers = {name: value[None] for name, value in self.network.buffers().items()}
         return Stack(self.rows, buffers), [outcome], self.work
 
+    def _continued(self, reached: Snapshot | None) -> OptimizerState | None:
+        """Where the next SGD step continues: at the end of this one, unless that has diverged."""
+        if self.end is None:
+            return self._brought  # nothing was trained
+        if reached is None:
+            return None
+        kept = kept_state(self.policy, reached.optimizer)
+        return kept if self._place == reached.place else kept.at(reached.row, reached.buffers)
+
     def _kept(self, state: dict[str, Any]) -> OptimizerState | None:
         return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
+
+
+def whole_and_rest(epochs: float, before: float, steps: int | None) -> tuple[int, int]:
+    """So many epochs of an SGD step as whole ones, and steps of the next one; at least one step.
+
+    What is rounded in one generation is made up for in the next: `before` are the epochs of the earlier ones.
+
+    >>> whole_and_rest(2, 0, None), whole_and_rest(1.5, 0, 22), [whole_and_rest(0.3, 0.3 * k, 5) for k in range(4)]
+    ((2, 0), (1, 11), [(0, 2), (0, 1), (0, 1), (0, 2)])
+    """
+    if epochs == floor(epochs) and before == floor(before):
+        return floor(epochs), 0
+    if steps is None:
+        raise TaskError(
+            f"{epochs:.3g} epochs cannot be trained: this task does not know how many batches an epoch has. Use "
+            f"whole numbers for sgd_epochs and no looks in between, or give the data a length."
+        )
+    return divmod(max(1, round((before + epochs) * steps) - round(before * steps)), steps)
 
 
 def repeats(task: Task, settings: Settings) -> int:

@@ -1,26 +1,36 @@
 """The operators of Algorithm 1 as small values: mating, recombination, mutation, survival, back-off and others."""
 
-from esgd.operators.backoff import BestOf, Never, PerEpoch, PerGeneration
+from esgd.operators.anchor import Anchor
+from esgd.operators.backoff import BestOf, BestOfLooks, Never, PerEpoch, PerGeneration
 from esgd.operators.breeding import breed
 from esgd.operators.buffers import Averaged, FromFittest, Reestimated
-from esgd.operators.mating import Inverse, Rank, Roulette, Softmax
+from esgd.operators.kinds import Cloned, Extrapolated, GreedySoup, Mated, MeanOfElites, OffspringKind
+from esgd.operators.mating import Inverse, Rank, Roulette, Softmax, Truncation
 from esgd.operators.mutation import Gaussian, RelativeGaussian
-from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh
+from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh, Uninterrupted
 from esgd.operators.recombination import intermediate
 from esgd.operators.start import Perturbed, RandomStart, Saved
-from esgd.operators.survival import Elitist, anyone, parents_only, trajectories
+from esgd.operators.survival import Elitist, Replacement, anyone, parents_only, trajectories
 
 __all__ = [
+    "Anchor",
     "Averaged",
     "BestOf",
+    "BestOfLooks",
     "Carried",
     "CarriedByMate",
+    "Cloned",
     "Elitist",
+    "Extrapolated",
     "Fresh",
     "FromFittest",
     "Gaussian",
+    "GreedySoup",
     "Inverse",
+    "Mated",
+    "MeanOfElites",
     "Never",
+    "OffspringKind",
     "PerEpoch",
     "PerGeneration",
     "Perturbed",
@@ -28,9 +38,12 @@ __all__ = [
     "Rank",
     "Reestimated",
     "RelativeGaussian",
+    "Replacement",
     "Roulette",
     "Saved",
     "Softmax",
+    "Truncation",
+    "Uninterrupted",
     "anyone",
     "breed",
     "intermediate",

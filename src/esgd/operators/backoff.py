@@ -8,14 +8,16 @@ weights, buffers and optimizer state; the next epoch sees a new data order, beca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.errors import RecipeError
 from esgd.protocols import Trajectory
-from esgd.validation import check_field
+from esgd.validation import check_field, check_list, check_number
 
 _PROBABILITY = (
     "It is p_backoff, the chance that a degraded individual backs off. Use 1.0 for the guarantee, 0.7 for the Penn "
@@ -24,6 +26,12 @@ _PROBABILITY = (
 _AVERAGE = (
     "It counts the last epoch ends that are averaged into one more candidate. Use average=0 for none, or 2 and more."
 )
+
+
+_LOOKS = "They are fractions of the SGD step at which the fitness is taken. Use looks=(0.5,), or () for the end alone."
+_MEAN = "It is the last part of the SGD step whose iterates are averaged. Use mean=0.5 for half of it, 0 for none."
+_EVERY = "Every so many steps an iterate is averaged. Use every=2."
+_EMA = "It is the number of epochs that the exponential average remembers. Use ema=2, or None for none."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +51,14 @@ class PerEpoch:
     def certain(self) -> bool:
         return self.probability == 1.0
 
-    def checks(self, epochs: int) -> int:
-        return epochs
+    def checks(self, epochs: float) -> int:
+        return ceil(epochs)
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
         refused = torch.zeros(len(trajectory.fitness), dtype=torch.int64)
-        for s in range(epochs):
+        for s, end in enumerate(_epoch_ends(epochs)):
             previous, before = trajectory.snapshot(), trajectory.fitness
-            trajectory.epoch()
+            trajectory.train(end)
             backs_off = degraded(trajectory.measure(), before) & (trajectory.coin(s) < self.probability)
             trajectory.restore(previous, backs_off)
             refused += backs_off
@@ -75,13 +83,12 @@ class PerGeneration:
     def certain(self) -> bool:
         return self.probability == 1.0
 
-    def checks(self, epochs: int) -> int:
+    def checks(self, epochs: float) -> int:
         return 1
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
         start, before = trajectory.snapshot(), trajectory.fitness
-        for _ in range(epochs):
-            trajectory.epoch()
+        trajectory.train(epochs)
         backs_off = degraded(trajectory.measure(), before) & (trajectory.coin(0) < self.probability)
         trajectory.restore(start, backs_off)
         return backs_off.long()
@@ -105,25 +112,76 @@ class BestOf:
     def certain(self) -> bool:
         return True
 
-    def checks(self, epochs: int) -> int:
+    def checks(self, epochs: float) -> int:
         return 1
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
-        fitness, snapshots, late = [trajectory.fitness], [trajectory.snapshot()], []
-        for s in range(epochs):
-            trajectory.epoch()
-            fitness.append(trajectory.measure())
-            snapshots.append(trajectory.snapshot())
-            if epochs - s <= self.average:
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
+        places, late, ends = _Places(trajectory), list[Tensor](), _epoch_ends(epochs)
+        for s, end in enumerate(ends):
+            trajectory.train(end)
+            places.add()
+            if len(ends) - s <= self.average:
                 late.append(trajectory.rows.clone())
         if len(late) > 1:
             trajectory.place(torch.stack(late).mean(dim=0))
-            fitness.append(trajectory.measure())
-            snapshots.append(trajectory.snapshot())
-        best = torch.stack(fitness).argmin(dim=0)
-        for number, snapshot in enumerate(snapshots):
-            trajectory.restore(snapshot, best == number)
-        return (best == 0).long() * (epochs > 0)
+            places.add()
+        return places.keep_best()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfLooks:
+    """The best of {start, looks on the way, end, the mean of late iterates, their exponential average}.
+
+    | field   | meaning                                                                                     |
+    |---------|---------------------------------------------------------------------------------------------|
+    | `looks` | at which fractions of the SGD step the fitness is taken, besides its end                    |
+    | `mean`  | the last part of the SGD step whose iterates are averaged; 0 for none                       |
+    | `every` | of these, every so many steps                                                               |
+    | `ema`   | epochs that an exponential average of all iterates remembers; None for none                 |
+
+    Not in the paper; it keeps the theorem, because the start is a candidate. Each look and each average is one fitness
+    pass; an average is one more row in memory while the SGD step lasts.
+    """
+
+    looks: tuple[float, ...] = (0.5,)
+    mean: float = 0.5
+    every: int = 2
+    ema: float | None = None
+
+    def __post_init__(self) -> None:
+        looks = check_list("looks", self.looks, meaning=_LOOKS)
+        object.__setattr__(
+            self,
+            "looks",
+            tuple(check_number(f"looks[{i}]", at, above=0, at_most=1, meaning=_LOOKS) for i, at in enumerate(looks)),
+        )
+        check_field(self, "mean", at_least=0, at_most=1, meaning=_MEAN)
+        check_field(self, "every", at_least=1, whole=True, meaning=_EVERY)
+        if self.ema is not None:
+            check_field(self, "ema", above=0, meaning=_EMA)
+
+    @property
+    def certain(self) -> bool:
+        return True
+
+    def checks(self, epochs: float) -> int:
+        return 1
+
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
+        places, late = _Places(trajectory), IterateAverage(every=self.every)
+        averages = [IterateAverage(every=self.every, memory=self.ema)] if self.ema is not None else []
+        looks = {*self.looks, 1.0} if epochs else set()
+        for fraction in sorted({*looks, *([1.0 - self.mean] if self.mean and epochs else ())}):
+            trajectory.train(fraction * epochs, averages)
+            if fraction in looks:
+                places.add()
+            if fraction == 1.0 - self.mean:
+                averages.append(late)
+        for average in averages:
+            if average.tensors:
+                trajectory.place_average(average)
+                places.add()
+        return places.keep_best()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +192,41 @@ class Never:
     def certain(self) -> bool:
         return False
 
-    def checks(self, epochs: int) -> int:
+    def checks(self, epochs: float) -> int:
         return 0
 
-    def __call__(self, trajectory: Trajectory, epochs: int) -> Int[Tensor, " n"]:
-        for _ in range(epochs):
-            trajectory.epoch()
+    def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
+        trajectory.train(epochs)
         return torch.zeros_like(trajectory.measure(), dtype=torch.int64)
+
+
+class _Places:
+    """Places on a trajectory, its start first, and their fitness."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._trajectory = trajectory
+        self._fitness, self._snapshots = [trajectory.fitness], [trajectory.snapshot()]
+
+    def add(self) -> None:
+        """Where the trajectory stands."""
+        self._fitness.append(self._trajectory.measure())
+        self._snapshots.append(self._trajectory.snapshot())
+
+    def keep_best(self) -> Int[Tensor, " n"]:
+        """Go to the best place, the earliest if there are several; returns 1 where that is the start after all."""
+        best = torch.stack(self._fitness).argmin(dim=0)
+        for number, snapshot in enumerate(self._snapshots):
+            self._trajectory.restore(snapshot, best == number)
+        return (best == 0).long() * (len(self._snapshots) > 1)
+
+
+def _epoch_ends(epochs: float) -> list[float]:
+    """After how many epochs an epoch ends, the last one perhaps before its time.
+
+    >>> _epoch_ends(2), _epoch_ends(1.5)
+    ([1, 2], [1, 1.5])
+    """
+    return [min(s, epochs) for s in range(1, ceil(epochs) + 1)]
 
 
 def degraded(after: Float[Tensor, " n"], before: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:

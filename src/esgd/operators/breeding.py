@@ -1,49 +1,82 @@
-"""Breeding: from parents to births. An offspring is not built here; a birth describes how to build it."""
+"""Breeding: from candidates to births. An offspring is not built here; a birth describes how to build it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd.operators.kinds import Mates, OffspringKind
 from esgd.population import Birth
-from esgd.protocols import Mating, Mutation
+from esgd.protocols import Mating, Mutation, Scores
 from esgd.randomness import Seeds
 
 
 def breed(
-    parents: Sequence[Birth],
+    everyone: Sequence[Birth],
     fitness: Float[Tensor, " n"],
     *,
+    possible: Sequence[int],
+    kinds: Sequence[OffspringKind],
     k: int,
     v: int,
     offspring: int,
+    elites: int,
     mates: Mapping[int, float],
     mating: Mating,
     mutation: Mutation,
+    score: Callable[[Sequence[Birth]], Scores],
     seeds: Seeds,
 ) -> list[Birth]:
-    """λ births in evolution step v of generation k: ρ mates each, the fittest first, and a mutation strength σ_k.
+    """λ births in evolution step v of generation k, each of a kind; the mates of a birth have the fittest first.
 
-    `parents` and `fitness` describe the possible mates; `mates` has the probability of each number of mates.
+    `everyone` and `fitness` describe the candidates, of which the `possible` ones may be mates; `mates` has the
+    probability of each number of mates.
     """
-    sizes, values = list(mates), fitness.tolist()
-    wheel = torch.tensor([mates[rho] for rho in sizes], dtype=torch.float64)
-    births = []
-    for i in range(offspring):
-        here = seeds.at(k, v, i)
-        rho = sizes[int(torch.multinomial(wheel, 1, generator=here("rho")))]
-        chosen = mating(fitness, rho, here("mates"))
-        chosen.sort(key=lambda j: (values[j], j))
+    candidates = Mates(
+        k=k,
+        fitness=fitness[list(possible)],
+        elites=elites,
+        sizes=mates,
+        mating=mating,
+        mutation=mutation,
+        score=lambda births: score([_among(birth, possible) for birth in births]),
+    )
+    births = list[Birth]()
+    for kind, here in _kinds(kinds, offspring, seeds.at(k, v)):
+        union = kind(candidates, here)
+        if union is None or len(births) == offspring:
+            continue
+        chosen = [possible[mate] for mate in union.mates]
         births.append(
             Birth(
-                id=f"{k}.{v}.{i}",
+                id=f"{k}.{v}.{len(births)}",
                 mates=tuple(chosen),
-                sigma=mutation.strength(k, here("sigma")),
-                parents=tuple(parents[j].id for j in chosen),
-                founder=parents[chosen[0]].founder,
+                sigma=union.sigma,
+                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in chosen),  # of an end, its individual
+                founder=everyone[chosen[0]].founder,
+                kind=kind.name,
+                weights=union.weights,
             )
         )
     return births
+
+
+def _kinds(kinds: Sequence[OffspringKind], offspring: int, seeds: Seeds) -> Iterator[tuple[OffspringKind, Seeds]]:
+    """Those of which there is one in every evolution step, then λ that are drawn; each with its address."""
+    once = [kind for kind in kinds if kind.share is None]
+    drawn = [kind for kind in kinds if kind.share is not None]
+    if offspring:
+        yield from ((kind, seeds.at(kind.name)) for kind in once)
+    wheel = torch.tensor([kind.share for kind in drawn], dtype=torch.float64)
+    for i in range(offspring if drawn else 0):
+        here = seeds.at(i)
+        yield drawn[int(torch.multinomial(wheel, 1, generator=here("kind"))) if len(drawn) > 1 else 0], here
+
+
+def _among(birth: Birth, possible: Sequence[int]) -> Birth:
+    """A birth whose mates are numbers among the possible ones, with their numbers among all candidates."""
+    return replace(birth, mates=tuple(possible[mate] for mate in birth.mates))

@@ -24,6 +24,7 @@ _TEMPERATURE = (
     "It divides the differences of fitness, in units of their standard deviation, before the exponential. Use 1, or "
     "less for a sharper choice."
 )
+_TRUNCATION = "It is the share of the population that may mate, the fittest. Use 0.25."
 _SMOOTHING = (
     "It is the exponent on the roulette weights, and a negative one would favour the worst. Use 1 for the plain wheel, "
     "0.5 for the Penn Treebank setting, 0 for a uniform one."
@@ -107,6 +108,20 @@ class Softmax:
 
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
         return spin(self.weights, fitness, self.smoothing, mates, generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation:
+    """The fittest `share` of the individuals, each equally likely: population-based training's truncation selection."""
+
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_field(self, "share", above=0, at_most=1, meaning=_TRUNCATION)
+
+    def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
+        best = fitness.argsort(stable=True)[: max(mates, round(self.share * len(fitness)))]
+        return best[spin(torch.ones_like, fitness[best], 1.0, mates, generator)].tolist()
 
 
 def spin(

@@ -37,6 +37,26 @@ class Carried:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Uninterrupted:
+    """SGD is never interrupted: a survivor's next SGD step continues from where the last one ended, with its state,
+    whichever place on the way is kept and competes. An offspring begins at its own place.
+
+    What is kept is then the best place that a trajectory has passed, and the guarantee is about these.
+    """
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    @property
+    def continues(self) -> bool:
+        return True
+
+    def inherit(self, mates: Sequence[OptimizerState | None]) -> OptimizerState | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CarriedByMate:
     """A survivor keeps its state; an offspring takes that of its fittest mate."""
 

@@ -26,7 +26,7 @@ def anyone(role: Role) -> bool:
 
 def parents_only(role: Role) -> bool:
     """The rest comes from the parents: more initial individuals keep descendants."""
-    return role in (Role.MOVED, Role.HELD)
+    return role in (Role.MOVED, Role.PASSED, Role.HELD)
 
 
 def trajectories(role: Role) -> bool:
@@ -36,14 +36,45 @@ def trajectories(role: Role) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """Offspring take the places of the least fit parents, whatever their own fitness: population-based training.
+
+    It is m-elitist as long as m and the offspring together fit into the population.
+    """
+
+    @property
+    def wants_ends(self) -> bool:
+        return False
+
+    @property
+    def ranks_everyone(self) -> bool:
+        return True
+
+    def __call__(
+        self,
+        fitness: Float[Tensor, " n"],
+        roles: Sequence[Role],
+        *,
+        size: int,
+        elites: int,
+        generator: torch.Generator,
+    ) -> list[int]:
+        order = fitness.argsort(stable=True).tolist()
+        born = [i for i in order if roles[i] is Role.OFFSPRING][: max(0, size - elites)]
+        parents = [i for i in order if roles[i] is not Role.OFFSPRING]
+        return parents[: size - len(born)] + born
+
+
+@dataclass(frozen=True, kw_only=True)
 class Elitist:
-    """m-elitist survival with a random rest from the candidates that `rest` admits.
+    """m-elitist survival with a random rest from the candidates that `rest` admits; with `ranked`, the fittest of them.
 
     Ties go to the earlier candidate, and parents come before offspring. Where `rest` admits too few, the places
     left over go to anyone.
     """
 
     rest: Rest = anyone
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         check_function(
@@ -55,8 +86,13 @@ class Elitist:
         return self.rest(Role.END)
 
     @property
+    def wants_every_end(self) -> bool:
+        """Whether the end of a trajectory competes also where an earlier place was kept."""
+        return self.ranked and self.wants_ends
+
+    @property
     def ranks_everyone(self) -> bool:
-        return False
+        return self.ranked and self.rest(Role.OFFSPRING)
 
     def __call__(
         self,
@@ -71,6 +107,6 @@ class Elitist:
         chosen = order[:elites]
         shuffled = torch.randperm(len(roles), generator=generator).tolist()
         others = [i for i in shuffled if i not in set(chosen)]
-        admitted = [i for i in others if self.rest(roles[i])]
+        admitted = [i for i in (order if self.ranked else others) if self.rest(roles[i]) and i not in set(chosen)]
         leftover = [i for i in others if not self.rest(roles[i])]
         return chosen + (admitted + leftover)[: size - elites]

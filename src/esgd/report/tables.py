@@ -63,7 +63,8 @@ def table_1(comparison: Comparison) -> Table:
     rows, names = standings(comparison), metrics(comparison)
     ours = rows.get(LABELS[ESGD], [])
     judged = [None, *(["loss"] if "loss" in names else [])]
-    most = min(TOP, int(comparison["recipe"].get("population", TOP)))
+    mu = comparison["recipe"].get("population")
+    most = min(TOP, mu) if isinstance(mu, int) else TOP
     return Table(
         title=f"Table 1. {comparison['task']}",
         columns=(

@@ -27,7 +27,7 @@ from esgd.run.files import digest, read_table, remove, sync
 from esgd.run.history import read_history, spell
 
 _ID = re.compile(r"\d{1,18}\.\d+\.\d+(@\d+)*")  # of a birth
-_STATE = re.compile(r"\d{1,9}/.+")  # the number of a parameter, and the name of what an optimizer keeps for it
+_STATE = re.compile(r"(\d{1,9}|place)/.+")  # the number of a parameter, or a place; the name of what is kept for it
 
 TENSORS, WORDS, HISTORY = "tensors.safetensors", "state.json", "history.jsonl"
 
@@ -182,7 +182,7 @@ def _words(population: Population) -> dict[str, Any]:
         "layout": [
             [name, list(shape)] for name, shape in zip(population.genome.names, population.genome.shapes, strict=True)
         ],
-        "births": [[b.id, list(b.mates), b.sigma, list(b.parents), b.founder] for b in population.births],
+        "births": [_birth_words(birth) for birth in population.births],
         "policies": [policy.record() if policy else None for policy in population.policies],
         "baggage": [state.kind if state else None for state in population.optimizer_states],
     }
@@ -218,12 +218,20 @@ def _population(
     )
 
 
+def _birth_words(birth: Birth) -> list[Any]:
+    plain = [birth.id, list(birth.mates), birth.sigma, list(birth.parents), birth.founder]
+    return [*plain, birth.kind, list(birth.weights)] if birth.kind else plain
+
+
 def _birth(words: Sequence[Any]) -> Birth:
-    id_, mates, sigma, parents, founder = words
+    id_, mates, sigma, parents, founder, *more = words
+    kind, weights = more or ("", [])
+    if not isinstance(kind, str) or not all(type(weight) in (int, float) for weight in weights):
+        raise ValueError(f"{shown(words)} is no birth")
     told = isinstance(id_, str) and _ID.fullmatch(id_) and all(isinstance(parent, str) for parent in parents)
     if not told or not all(type(number) is int for number in (*mates, founder)) or type(sigma) not in (int, float):
         raise ValueError(f"{shown(words)} is no birth")
-    return Birth(id_, tuple(mates), sigma, tuple(parents), founder)
+    return Birth(id_, tuple(mates), sigma, tuple(parents), founder, kind, tuple(weights))
 
 
 def _optimizer_state(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:

@@ -46,7 +46,8 @@ def individuals(history: Sequence[Line]) -> list[Row]:
     | `trained`                       | took an SGD step in this generation: it was there before                    |
     | `before`, `after`, `accepted`   | fitness before and after the SGD step; whether the update was kept          |
     | `optimizer`, `lr`, `momentum` … | what it was trained with; `settings_…` are the task's                       |
-    | `born`, `parents`, `sigma`, `founder` | its birth: generation, ids of its mates, mutation strength, lineage   |
+    | `born`, `parents`, `kind`       | its birth: generation, ids of its mates, "clone", "mean", "soup" …          |
+    | `sigma`, `founder`              | mutation strength; lineage                                                  |
     """
     births: dict[str, Mapping[str, Any]] = {}
     return _even(row for line in history for row in _everybody(line, births))
@@ -104,6 +105,7 @@ def _birth(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Row:
     return {
         "born": int(id_.split(".")[0]),
         "parents": " ".join(birth.get("parents", ())),
+        "kind": birth.get("kind", ""),
         "sigma": birth.get("sigma"),
         "founder": birth.get("founder"),
     }

@@ -9,13 +9,14 @@ from esgd.errors import RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import Uniform
-from esgd.validation import check_field, check_list, check_range, check_species
+from esgd.validation import check_field, check_list, check_number, check_range, check_species
 
 _PROBABILITY = "It is the chance that a policy is inherited. Use 0 for the paper's rule, a fresh draw every generation."
 _JITTER = "An inherited learning rate is multiplied by exp U[−jitter, jitter]. Use 0 to keep it as it is."
 WILDEST = 50.0
 """Of `jitter`: exp(50) is 5e21."""
 
+_FACTORS = "An inherited learning rate is multiplied by one of them. Use (0.8, 1.2) as PBT does, () for a jitter."
 _CLIP = "It is the range (low, high) that an inherited learning rate is kept in. Use None for no limit."
 
 
@@ -23,34 +24,48 @@ _CLIP = "It is the range (low, high) that an inherited learning rate is kept in.
 class Inherited:
     """With `probability`, the policy that this individual (or its fittest mate) last accepted; else a fresh draw.
 
-    The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], clipped to the range
-    `clip` where that is given, and annealed for generation k. Everything else is kept.
+    The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], or by one of `factors`,
+    clipped to the range
+    `clip` where that is given, and annealed for generation k. Everything else is kept. With `offspring_only` the draw,
+    the shaking and the clipping are for offspring of the last generation; every other individual keeps its policy.
     """
 
     species: Species
     probability: float = 0.7
     jitter: float = 0.4
     clip: tuple[float, float] | None = None
+    offspring_only: bool = False
+    factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_species("species", self.species)
         check_field(self, "probability", at_least=0, at_most=1, meaning=_PROBABILITY)
         check_field(self, "jitter", at_least=0, meaning=_JITTER)
         check_field(self, "jitter", at_most=WILDEST, meaning=_JITTER)
+        factors = check_list("factors", self.factors, meaning=_FACTORS)
+        checked = (check_number(f"factors[{i}]", each, above=0, meaning=_FACTORS) for i, each in enumerate(factors))
+        object.__setattr__(self, "factors", tuple(checked))
         if self.clip is not None:
             object.__setattr__(self, "clip", _clip(self.clip))
 
     def __call__(self, request: Draw) -> Policy:
         fresh, known = self.species(request), request.inherited
         unit = Uniform(0.0, 1.0)
-        if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
+        keeps = self.offspring_only and not request.newborn
+        if known is None or (not keeps and unit.draw(request.seeds("inherit")) >= self.probability):
             return fresh
         if "lr" not in known.hyper or not known.annealing:  # there is no rate, or it has been annealed to nothing
             return fresh
-        shake = exp(self.jitter * (2 * unit.draw(request.seeds("jitter")) - 1))
-        low, high = self.clip or (0.0, inf)
+        shake = 1.0 if keeps else self._shake(request)
+        low, high = (0.0, inf) if keeps or self.clip is None else self.clip
         drawn = min(max(known.hyper["lr"] / known.annealing * shake, low), high)
         return replace(known, hyper={**known.hyper, "lr": drawn * fresh.annealing}, annealing=fresh.annealing)
+
+    def _shake(self, request: Draw) -> float:
+        draw = Uniform(0.0, 1.0).draw(request.seeds("jitter"))
+        if self.factors:
+            return self.factors[int(draw * len(self.factors))]
+        return exp(self.jitter * (2 * draw - 1))
 
 
 def _clip(clip: tuple[float, float]) -> tuple[float, float]:

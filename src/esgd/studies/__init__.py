@@ -5,7 +5,7 @@ from esgd.studies.compare import begin, compare, founded
 from esgd.studies.datasets import download
 from esgd.studies.finding import find_study
 from esgd.studies.soup import Soup, greedy_soup
-from esgd.studies.study import Rehearsal, Scale, Single, Study
+from esgd.studies.study import Rehearsal, Scale, Single, Study, with_rules
 
 __all__ = [
     "Rehearsal",
@@ -20,4 +20,5 @@ __all__ = [
     "find_study",
     "founded",
     "greedy_soup",
+    "with_rules",
 ]

@@ -41,7 +41,7 @@ def population_baseline(study: Study) -> Recipe:
         species=Once(species=study.population or recipe.species),
         backoff=Never(),
         baggage=Carried(),
-        generations=ceil(recipe.total_epochs / recipe.sgd_epochs),
+        generations=ceil(recipe.total_epochs / recipe.epochs_of(1)),
         fine_tuning=None,
         evolution_steps=0,
         immigrants=(),

@@ -133,7 +133,9 @@ class Trial:
     def _soup(self, arm: str, task: Task, recipe: Recipe, result: Result) -> None:
         best, last = result.state.archive, result.population
         ingredients = last if last.best.fitness <= best.best.fitness else best.join(last)
-        soup = greedy_soup(task, ingredients, elites=recipe.elite_count, buffers=recipe.buffers, engine=self.engine)
+        soup = greedy_soup(
+            task, ingredients, elites=recipe.elites_of(recipe.generations), buffers=recipe.buffers, engine=self.engine
+        )
         self.soups[arm] = {
             "seed": self.seed,
             "fitness": soup.fitness,

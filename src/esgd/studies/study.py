@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from esgd.operators import Never
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
+from esgd.rules import named
 from esgd.species import Fixed
 from esgd.trust import packages
+from esgd.work import Costs, expected_work
 
 Scale = Literal["mini", "paper"]
 """`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
@@ -73,3 +75,10 @@ class Study:
         """The packages whose values a recipe of this study may name when it is read from a file or a command line:
         those that its own recipe is made of, and the one that offers it."""
         return packages(self.recipe) | ({self.offered_by} if self.offered_by else set())
+
+
+def with_rules(study: Study, rules: str, work: float | None, seed: int) -> Study:
+    """The study with a recipe by the rules of this name; they spend `work`, or what the study's own recipe would."""
+    task = study.task(seed)
+    spent = expected_work(Costs.of(task, study.recipe), study.recipe) if work is None else work
+    return replace(study, recipe=named(rules)(task, spent))

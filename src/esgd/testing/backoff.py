@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.protocols import BackOff
 from esgd.randomness import Seeds
 from esgd.testing.evidence import difference, expect, leaves_global_randomness_alone
@@ -58,6 +60,12 @@ class PracticeTrajectory:
         self.at, self.measured = self.at + torch.stack(steps), torch.full_like(self.measured, torch.nan)
         self.epochs += 1
 
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        while self.epochs < until:  # a part of an epoch is a step like any other here
+            self.epoch()
+            for average in averages:
+                average.take([self.at], epochs=1.0)
+
     def measure(self) -> Float[Tensor, " n"]:
         self.measured = landscape(self.at)
         return self.fitness
@@ -71,6 +79,9 @@ class PracticeTrajectory:
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         self.at, self.measured = rows.clone(), torch.full_like(self.measured, torch.nan)
+
+    def place_average(self, average: IterateAverage) -> None:
+        self.place(average.tensors[0])
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         coins = [torch.rand((), generator=self.seeds("coin", i, number), dtype=torch.float64) for i in self.individuals]

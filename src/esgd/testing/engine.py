@@ -13,7 +13,7 @@ from torch import nn
 from esgd.algorithm import evolve
 from esgd.engines import Loop
 from esgd.initialization import prepare, scored
-from esgd.operators import CarriedByMate, PerEpoch, PerGeneration, RandomStart
+from esgd.operators import Anchor, BestOfLooks, CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained
 from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
@@ -23,6 +23,16 @@ LOOP = Loop(threads=1)
 STEPS = (
     Step(k=1, epochs=2, backoff=PerEpoch(), before=0, total=4),
     Step(k=2, epochs=2, backoff=PerGeneration(), before=2, total=4, keep_ends=True),
+    Step(
+        k=3,
+        epochs=1.5,
+        backoff=BestOfLooks(looks=(0.3,), ema=1.0),
+        before=2.5,
+        total=4,
+        keep_ends=True,
+        keep_every_end=True,
+        anchor=Anchor(every=2),
+    ),
 )
 
 
@@ -86,7 +96,7 @@ class Bout:
             self._same(_outcome(again), _outcome(ours), f"train with {step}, the second time,", tolerance=0.0)
 
     def check_evaluate(self) -> None:
-        bred, elites = births(self.start, self.rules.seeds), RECIPE.elite_count
+        bred, elites = births(self.start, self.loop, self.rules.seeds), RECIPE.elites_of(1)
         full = self._unchanged(partial(self.engine.evaluate, self.start, bred), "evaluate")
         expect(full.complete.all(), "evaluate without `elites` left an evaluation incomplete. It may abort none.")
         self._same(full.fitness, self.loop.evaluate(self.start, bred).fitness, "the fitness of evaluate")
@@ -111,9 +121,9 @@ class Bout:
 
     def check_unite(self) -> None:
         parents = self.loop.train(self.start, POLICIES, STEPS[0]).population
-        bred, n = births(self.start, self.rules.seeds), len(parents)
+        bred, n = births(self.start, self.loop, self.rules.seeds), len(parents)
         full = self.engine.evaluate(parents, bred)
-        early = self.engine.evaluate(parents, bred, elites=RECIPE.elite_count)
+        early = self.engine.evaluate(parents, bred, elites=RECIPE.elites_of(1))
         chosen = [n + 3, 2, n, n + 7, 0, n + 11]
         for scores in (full, early, Scores.unknown(len(bred))):
             united = self._unchanged(partial(self.engine.unite, parents, bred, scores, chosen), "unite")

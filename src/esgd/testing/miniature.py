@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from esgd.generation import State
 from esgd.operators import Gaussian
 from esgd.policies import Policy
 from esgd.population import Birth, Population
-from esgd.protocols import Role
+from esgd.protocols import Role, Session
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.schedules import Cosine
@@ -38,9 +39,10 @@ POLICIES = (
 )
 
 
-def births(start: Population, seeds: Seeds) -> list[Birth]:
+def births(start: Population, session: Session, seeds: Seeds) -> list[Birth]:
     """Offspring of which every other one hardly mutates, so that some become elites and some can be aborted."""
-    bred = RECIPE.breed(start, [Role.HELD] * len(start), k=1, v=1, seeds=seeds)
+    stage, state = next(RECIPE.stages()), State(0, start, start.champion)
+    bred = RECIPE.breed(start, [Role.HELD] * len(start), stage, state, v=1, session=session, seeds=seeds)
     return [replace(birth, sigma=birth.sigma / 25) if number % 2 else birth for number, birth in enumerate(bred)]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from esgd.protocols import Batch, DealsTogether, Settings, Task
-from esgd.randomness import Seeds, global_randomness
+from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 
 
 class UnstackableError(Exception):
@@ -67,25 +65,13 @@ class _Own:
 
     def __iter__(self) -> Iterator[Batch]:
         with global_randomness(self._seed):
-            batches, state = iter(self._make()), _state()
+            batches, state = iter(self._make()), global_state()
         while True:
             with global_randomness(self._seed):
-                _set_state(state)
+                set_global_state(state)
                 try:
                     batch = next(batches)
                 except StopIteration:
                     return
-                state = _state()
+                state = global_state()
             yield batch
-
-
-def _state() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None
-
-
-def _set_state(state: tuple[Any, ...]) -> None:
-    torch.set_rng_state(state[0])
-    random.setstate(state[1])
-    if state[2] is not None:
-        sys.modules["numpy"].random.set_state(state[2])

@@ -319,7 +319,7 @@ def _carried(
     for policy, state in zip(policies, carried, strict=True):
         states = dict[int, dict[str, Tensor]]()
         if state is not None and state.kind == state_kind(policy):
-            for key, tensor in state.tensors.items():
+            for key, tensor in state.of_optimizer.items():
                 index, _, name = key.partition("/")
                 states.setdefault(int(index), {})[name] = tensor
         found.append(states)

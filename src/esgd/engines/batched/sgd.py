@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -11,17 +12,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.engines.batched.batches import together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
-from esgd.engines.sgd import no_batches, repeats
+from esgd.engines.sgd import BegunEpoch, no_batches, repeats, whole_and_rest
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Step
-from esgd.randomness import Seeds, global_randomness
+from esgd.protocols import Batch, Step, continues
+from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
 
 
@@ -33,6 +35,7 @@ class BatchedSnapshot:
     states: list[Any]
     fitness: Float[Tensor, " n"]
     moved: Bool[Tensor, " n"]
+    place: Int[Tensor, " n"]
 
 
 class BatchedTrajectory:
@@ -56,10 +59,16 @@ class BatchedTrajectory:
         self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
-        self._epoch, self._placed = 0, False
+        self._epoch, self._placed, self._places = 0, False, 0
+        self._place = torch.zeros(n, dtype=torch.int64)
+        self._continues = continues(self.rules.baggage)
+        self._brought = [start.optimizer_state for start in starts]
+        self._standing = self._brought if self._continues else []
+        self._begun: BegunEpoch | None = None
         batched.network.prepare(self.settings)
         self._optimizers = self._families([start.optimizer_state for start in starts])
         self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, self.settings)
+        self._taken = round(step.before * (self._steps or 0))
         clips = [inf if policy.clip_norm is None else policy.clip_norm for policy in policies]
         like = next(iter(self.chunk.stacks.values()))
         self._limits = torch.tensor(clips, dtype=like.dtype, device=like.device) if min(clips) < inf else None
@@ -88,14 +97,65 @@ class BatchedTrajectory:
         return self.chunk.rows()
 
     def epoch(self) -> None:
-        s, number = self._epoch, -1
+        self._train_epoch(inf, ())
+
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        while self._epoch < whole:
+            self._train_epoch(inf, averages)
+        if rest:
+            self._train_epoch(rest, averages)
+
+    def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
+        """Batches up to number `last`, or to the end of the epoch."""
+        s, begun = self._epoch, self._begun
+        self._go_on()
+        self._begun = None
         with self.work.clock("sgd"), global_randomness(self.seeds[0].integer("globals", s)):
-            self.batched.network.enter(training=True).reseed(self.seeds[0].at("own", s))
-            for number, batch in enumerate(together(self.task, self.seeds, s, self.settings)):
-                self._update(batch, s + number / self._steps if self._steps else s)
-            if number < 0:
+            own = self.seeds[0].at("own", s, *([begun.number] if begun else []))
+            self.batched.network.enter(training=True).reseed(own)
+            if begun is None:
+                begun = BegunEpoch(iter(together(self.task, self.seeds, s, self.settings)))
+            else:
+                set_global_state(begun.state)
+            steps, stacks = self._steps or inf, list(self.chunk.stacks.values())
+            for batch in islice(begun.batches, None if last == inf else int(last) - begun.number):
+                self._update(batch, s + begun.number / steps)
+                begun.number += 1
+                self._pull()
+                for average in averages:
+                    average.take(stacks, epochs=1 / steps)
+            if begun.number == 0:
                 raise no_batches(s)
-        self._epoch, self._placed = s + 1, False
+            if begun.number < last:
+                self._epoch = s + 1
+            else:
+                begun.state, self._begun = global_state(), begun
+        self._placed = False
+        self._moved_on()
+
+    def _pull(self) -> None:
+        """Towards the anchor, if this step, counted over the whole run, is one of those."""
+        anchor, row = self.step.anchor, self.step.anchor_row
+        self._taken += 1
+        if anchor is None or row is None or self._taken % anchor.every:
+            return
+        for stack, there in zip(self.chunk.stacks.values(), self.rules.genome.views(row).values(), strict=True):
+            stack.lerp_(there.to(stack.device), anchor.strength)
+
+    def _go_on(self) -> None:
+        """Where SGD is not interrupted, go to where it stood."""
+        for i, state in enumerate(self._standing):
+            if state is not None and (place := state.place) is not None:
+                there = Chunk.of(self.rules.genome, [NetworkState(*place)], self.batched.computing)
+                for mine, theirs in ((self.chunk.stacks, there.stacks), (self.chunk.buffers, there.buffers)):
+                    for name, stack in mine.items():
+                        stack[i] = theirs[name][0]
+        self._standing = []
+
+    def _moved_on(self) -> None:
+        self._places += 1
+        self._place = torch.full_like(self._place, self._places)
         self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
 
     def _update(self, batch: Batch, epoch: float) -> None:
@@ -133,13 +193,13 @@ class BatchedTrajectory:
         self.work.fitness_saved += sum(score.saved for score in scores)
         self.fitness = torch.tensor([score.fitness for score in scores], dtype=torch.float64)
         self.diverged |= self.fitness == inf
-        if self.step.keep_ends and not self._placed:
+        if (self.step.keep_ends or self._continues) and not self._placed:
             self.end = self.snapshot()
         return self.fitness
 
     def snapshot(self) -> BatchedSnapshot:
         states = [optimizers.snapshot() for _, optimizers in self._optimizers]
-        return BatchedSnapshot(self.chunk.copy(), states, self.fitness.clone(), self.moved.clone())
+        return BatchedSnapshot(self.chunk.copy(), states, self.fitness.clone(), self.moved.clone(), self._place.clone())
 
     def restore(self, snapshot: BatchedSnapshot, where: Bool[Tensor, " n"]) -> None:
         if not where.any():
@@ -155,13 +215,20 @@ class BatchedTrajectory:
             optimizers.restore(state, there[rows])
         self.fitness = torch.where(where, snapshot.fitness, self.fitness)
         self.moved = torch.where(where, snapshot.moved, self.moved)
+        self._place = torch.where(where, snapshot.place, self._place)
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         states = [replace(self.chunk.state(i), row=row) for i, row in enumerate(rows)]
         placed = Chunk.of(self.rules.genome, states, self.batched.computing)
         for name, stack in self.chunk.stacks.items():
             stack.copy_(placed.stacks[name])
-        self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
+        self._moved_on()
+        self._placed = True
+
+    def place_average(self, average: IterateAverage) -> None:
+        for stack, mean in zip(self.chunk.stacks.values(), average.tensors, strict=True):
+            stack.copy_(mean)
+        self._moved_on()
         self._placed = True
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
@@ -177,7 +244,7 @@ class BatchedTrajectory:
                 moved=bool(self.moved[i]),
                 refused=int(refused[i]),
                 diverged=bool(self.diverged[i]),
-                optimizer_state=self._kept(last, i),
+                optimizer_state=self._continued(i) if self._continues else self._kept(last, i),
                 end=self._end(i),
             )
             for i in range(len(self.policies))
@@ -186,9 +253,22 @@ class BatchedTrajectory:
 
     def _end(self, i: int) -> NetworkState | None:
         end = self.end
-        if end is None or self.moved[i] or not end.fitness[i] < inf:
+        if end is None or not self.step.keep_ends or not end.fitness[i] < inf:
+            return None
+        if self.moved[i] and not (self.step.keep_every_end and self._place[i] != end.place[i]):
             return None
         return replace(end.chunk.state(i), fitness=float(end.fitness[i]), optimizer_state=self._kept(end, i))
+
+    def _continued(self, i: int) -> OptimizerState | None:
+        """Where the next SGD step continues: at the end of this one, unless that has diverged."""
+        end = self.end
+        if end is None:
+            return self._brought[i]  # nothing was trained
+        kept = self._kept(end, i) if end.fitness[i] < inf else None
+        if kept is None or self._place[i] == end.place[i]:
+            return kept
+        reached = end.chunk.state(i)
+        return kept.at(reached.row, reached.buffers)
 
     def _kept(self, point: BatchedSnapshot, i: int) -> OptimizerState | None:
         if not self.rules.baggage.keeps:

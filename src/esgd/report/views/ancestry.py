@@ -44,7 +44,14 @@ def family_tree(history: History) -> dict[str, Any]:
     known = {each.id: each for each in ancestors}
     return {
         "individuals": [
-            {"id": a.id, "born": a.born, "until": a.until, "lane": lanes[a.id], "main": a.id in descent}
+            {
+                "id": a.id,
+                "born": a.born,
+                "kind": str(births.get(a.id, {}).get("kind", "")),
+                "until": a.until,
+                "lane": lanes[a.id],
+                "main": a.id in descent,
+            }
             for a in ancestors
         ],
         "births": [

@@ -209,7 +209,7 @@ const esgdCharts = (() => {
         type: 'scatter', name: 'birth', symbol: 'rect', symbolSize: 6, z: 5, itemStyle: { color: look.ink },
         data: individuals.map((each) => ({
           value: [each.born, each.lane],
-          words: each.born ? `${escaped(each.id)}, born in generation ${each.born}` : `founder ${escaped(each.id)}`,
+          words: each.born ? `${escaped(each.id)}${each.kind ? `, ${escaped(each.kind)}` : ''}, born in generation ${each.born}` : `founder ${escaped(each.id)}`,
         })),
       },
     ];

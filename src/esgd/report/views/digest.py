@@ -26,7 +26,7 @@ def facts(name: str, manifest: Mapping[str, Any]) -> Digest:
     return {
         "name": name,
         "seed": _whole(manifest.get("seed")),
-        "population": _whole(recipe.get("population")),
+        "population": _first(recipe.get("population")),
         "generations": None if planned is None else planned + tuned,
     }
 
@@ -63,6 +63,14 @@ def _points(line: Mapping[str, Any]) -> list[list[Any]]:
         [each["id"], each["optimizer"], _short(each.get("lr")), _short(each.get("after")), bool(each.get("accepted"))]
         for each in line.get("policies", ())
     ]
+
+
+def _first(size: object) -> int | None:
+    """μ of the first generation, where it is known before the run."""
+    if isinstance(size, Mapping):
+        values = size.get("values")
+        size = size.get("first", values[0] if isinstance(values, list) and values else None)
+    return _whole(size)
 
 
 def _whole(value: object) -> int | None:

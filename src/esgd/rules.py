@@ -1,0 +1,248 @@
+"""Rules for training with a given amount of work: ours, the paper's, and those of every rival, in the same engines.
+
+Each function takes a task and the work that a run may spend, and returns an ordinary `Recipe`. Work is counted in the
+ledger's samples: a sample forward is 1, backward 2, and every look at the fitness is paid for.
+
+```python
+recipe = esgd.rules.halving(task, work=5e6)
+result = esgd.fit(task, recipe)
+```
+
+All rules draw from the same learning rates, and all but the paper's anneal them by one cosine over the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from esgd.errors import RecipeError, did_you_mean
+from esgd.operators import (
+    Anchor,
+    BestOfLooks,
+    CarriedByMate,
+    Cloned,
+    Elitist,
+    Gaussian,
+    GreedySoup,
+    Mated,
+    MeanOfElites,
+    Never,
+    Replacement,
+    Truncation,
+    Uninterrupted,
+    trajectories,
+)
+from esgd.policies import Policy
+from esgd.protocols import Species, Task
+from esgd.recipe import Recipe
+from esgd.schedules import CosineRun, Swa
+from esgd.sizes import Each, Earned, Shared
+from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
+from esgd.work import Costs, expected_work, sized
+
+__all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
+
+RATES: Species = Mixture(
+    species=(
+        Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun()),
+        Adam(lr=(3e-4, 1e-2), gamma=1.0, schedule=CosineRun()),
+    )
+)
+"""What every rule draws from: the ranges of `Recipe()`, annealed by one cosine over the run."""
+
+USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
+"""What a person picks who does not tune."""
+
+
+def ours(task: Task, work: float) -> Recipe:
+    """A race, then a few trajectories that are never interrupted; offspring only while they become elites.
+
+    Three generations halve twelve individuals down to two, each with as much work as any other generation. The best
+    place that a trajectory has passed competes, and the mean of its late iterates is such a place. Offspring are means
+    of ends of trajectories; they take a place only from one that is less fit.
+    """
+    return sized(
+        task,
+        work,
+        lambda epochs: Recipe(
+            population=Each((12, 6, 3, 2)),
+            elites=1.0,
+            generations=10,
+            sgd_epochs=Shared(epochs / 10),
+            offspring=Earned(1, 4),
+            mates={2: 0.5, 3: 0.5},
+            mates_from=trajectories,
+            kinds=(Mated(), MeanOfElites()),
+            mutation=Gaussian(sigma=0.0),
+            survival=Elitist(rest=trajectories, ranked=True),
+            backoff=BestOfLooks(),
+            baggage=Uninterrupted(),
+            species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
+        ),
+    )
+
+
+def paper(task: Task, work: float) -> Recipe:
+    """Algorithm 1 with its m-elitist survival, λ = 4 μ, and back-off after every generation (Cui et al., 2018).
+
+    Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
+    """
+    plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))))
+    costs = Costs.of(task, plain)
+    once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
+    generations = max(1, int(work / once))
+    return sized(
+        task,
+        work,
+        lambda epochs: replace(
+            plain, generations=generations, sgd_epochs=epochs / generations / plain.population_of(1)
+        ),
+    )
+
+
+def random_search(task: Task, work: float, *, population: int = 16) -> Recipe:
+    """Networks with random policies, trained alike to the end; the best checkpoint of the best one (Bergstra and
+    Bengio, 2012)."""
+    return sized(task, work, lambda epochs: _independent(population, epochs, Once(species=RATES)))
+
+
+def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
+    """One network with all of the work, its best checkpoint, and the averages of its trajectory."""
+    return sized(
+        task,
+        work,
+        lambda epochs: replace(_independent(1, epochs, Fixed(policy=policy)), backoff=BestOfLooks(looks=())),
+    )
+
+
+def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) -> Recipe:
+    """Successive halving (Jamieson and Talwalkar, 2016): rungs of equal work, each keeps the best third.
+
+    Trajectories are not interrupted, share one cosine, and their averages count.
+    """
+    return sized(
+        task,
+        work,
+        lambda epochs: Recipe(
+            population=Each(rungs),
+            offspring=0,
+            mates=1,
+            elites=1.0,
+            generations=len(rungs),
+            sgd_epochs=Shared(epochs / len(rungs)),
+            backoff=BestOfLooks(looks=()),
+            baggage=Uninterrupted(),
+            species=Inherited(species=RATES, offspring_only=True),
+        ),
+    )
+
+
+def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10) -> Recipe:
+    """Population-based training (Jaderberg et al., 2017): the worst quarter copies the best quarter, with its
+    learning rate × 0.8 or 1.2, or in one of four cases drawn again. There is no back-off, so no guarantee."""
+    return sized(
+        task,
+        work,
+        lambda epochs: Recipe(
+            population=population,
+            offspring=max(1, population // 4),
+            mates=1,
+            elites=population - max(1, population // 4),
+            generations=generations,
+            sgd_epochs=epochs / generations / population,
+            mating=Truncation(share=0.25),
+            kinds=(Cloned(),),
+            survival=Replacement(),
+            backoff=Never(),
+            baggage=CarriedByMate(),
+            species=Inherited(species=RATES, probability=0.75, factors=(0.8, 1.2), offspring_only=True),
+        ),
+    )
+
+
+def papa(task: Task, work: float, *, population: int = 8, generations: int = 20) -> Recipe:
+    """PAPA (Jolicoeur-Martineau et al., 2023): networks are pulled towards their mean, 1% every ten steps, and averaged
+    at the end. The mean that they are pulled to is that of the generation's start (see `Anchor`)."""
+    return sized(
+        task,
+        work,
+        lambda epochs: replace(
+            _independent(population, epochs, Once(species=RATES), generations=generations),
+            anchor=Anchor(strength=0.01, every=10, after=0),
+            offspring=_in_the_last(generations),
+            evolution_steps=1,
+            elites=population,
+            kinds=(MeanOfElites(), GreedySoup()),
+        ),
+    )
+
+
+def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
+    """A greedy soup (Wortsman et al., 2022) of networks that were trained apart."""
+    generations = 10
+    return sized(
+        task,
+        work,
+        lambda epochs: replace(
+            _independent(population, epochs, Once(species=RATES), generations=generations),
+            offspring=_in_the_last(generations),
+            evolution_steps=1,
+            elites=population,
+            kinds=(GreedySoup(most=population),),
+        ),
+    )
+
+
+def swa(task: Task, work: float, *, lr: float = 0.05) -> Recipe:
+    """Stochastic weight averaging (Izmailov et al., 2018): one network, SGD with momentum, and the mean of its
+    iterates from three quarters of the run on."""
+    policy = Policy(optimizer="sgd", hyper={"lr": lr, "momentum": 0.9}, schedule=Swa())
+    return sized(
+        task,
+        work,
+        lambda epochs: replace(
+            _independent(1, epochs, Fixed(policy=policy), generations=1), backoff=BestOfLooks(looks=(), mean=0.25)
+        ),
+    )
+
+
+def _independent(population: int, epochs: float, species: Species, *, generations: int = 10) -> Recipe:
+    """Networks that are trained apart, without interruption; `generations` are the looks at their fitness."""
+    return Recipe(
+        population=population,
+        offspring=0,
+        mates=1,
+        evolution_steps=0,
+        generations=generations,
+        sgd_epochs=epochs / generations / population,
+        species=species,
+        backoff=BestOfLooks(looks=(), mean=0.0),
+        baggage=Uninterrupted(),
+    )
+
+
+def _in_the_last(generations: int) -> Each:
+    """Two offspring in the last generation, none before."""
+    return Each((*(0 for _ in range(generations - 1)), 2))
+
+
+RULES: Mapping[str, Callable[[Task, float], Recipe]] = {
+    "ours": ours,
+    "paper": paper,
+    "random_search": random_search,
+    "single": single,
+    "halving": halving,
+    "pbt": pbt,
+    "papa": papa,
+    "soup": soup,
+    "swa": swa,
+}
+"""All of them by name."""
+
+
+def named(name: str) -> Callable[[Task, float], Recipe]:
+    """The rules of this name."""
+    if name not in RULES:
+        raise RecipeError(f"{name!r} are no rules of esgd.rules. {did_you_mean(name, RULES)}")
+    return RULES[name]

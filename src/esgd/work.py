@@ -1,0 +1,137 @@
+"""How much work a recipe is, in the ledger's samples, before it is run; and recipes of a given amount of work.
+
+Work counts a sample that goes forward 1 and one that goes backward 2, fitness passes included, as `ledger.passes` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from esgd.averages import IterateAverage
+from esgd.engines.fitness import statistics_layers
+from esgd.engines.sgd import repeats, whole_and_rest
+from esgd.errors import RecipeError
+from esgd.genome import build
+from esgd.protocols import BackOff, Task
+from esgd.randomness import Seeds
+from esgd.recipe import Recipe, Stage
+
+REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
+CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Samples of one task: of the batches of an epoch, of a fitness pass, and of BatchNorm's statistics."""
+
+    batches: tuple[int, ...]
+    fitness: int
+    statistics: int
+
+    @staticmethod
+    def of(task: Task, recipe: Recipe) -> Costs:
+        """Counted by one pass through the data; nothing is trained."""
+        passed = repeats(task, {})
+        sizes = tuple(passed * task.size(batch) for batch in task.batches(Seeds(0, ("count",)), {}))
+        statistics = 0
+        if statistics_layers(build(task.model, Seeds(0, ("count",)))):
+            statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
+        return Costs(
+            batches=sizes,
+            fitness=sum(task.size(batch) for _, batch in task.parts()),
+            statistics=statistics,
+        )
+
+    def sgd(self, epochs: float, before: float) -> float:
+        """Work of SGD for one individual, after so many epochs; a part of an epoch is whole steps."""
+        whole, rest = whole_and_rest(epochs, before, len(self.batches))
+        return 3.0 * (whole * sum(self.batches) + sum(self.batches[:rest]))
+
+    @property
+    def look(self) -> float:
+        """Work of one fitness."""
+        return float(self.fitness + self.statistics)
+
+
+def expected_work(costs: Costs, recipe: Recipe) -> float:
+    """The work of a run, if no evaluation is aborted early."""
+    total = costs.look * (recipe.population_of(1) + 1 + len(recipe.immigrants))  # the start, and its leader twice
+    for stage in recipe.stages():
+        total += stage.population * (
+            costs.sgd(stage.sgd_epochs, stage.before) + costs.look * measurements(recipe.backoff, stage.sgd_epochs)
+        )
+        total += costs.look * stage.evolution_steps * _evaluated(recipe, stage)
+    return total
+
+
+def _evaluated(recipe: Recipe, stage: Stage) -> int:
+    """Births that are scored in an evolution step, tries of a soup included."""
+    births = recipe.offspring_of(stage.k)
+    tries = sum(min(kind.most, stage.population) - 1 for kind in recipe.kinds if hasattr(kind, "most"))
+    return births + (tries if births else 0)
+
+
+def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
+    """The recipe of this much work among those that `make` gives for a number of epochs, summed over all individuals.
+
+    The number is found by halving an interval: the more epochs, the more work.
+    """
+    costs = Costs.of(task, make(1.0))
+    low, high = 0.0, max(1.0, work / (3.0 * sum(costs.batches)))
+    if expected_work(costs, make(high * 1e-6)) > work * (1 + CLOSE):
+        raise RecipeError(
+            f"work={work:.3g} samples is too little for these rules on this task: looking at the fitness alone takes "
+            f"{expected_work(costs, make(high * 1e-6)):.3g}. Give more work, or a smaller fitness set."
+        )
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        spent = expected_work(costs, make(middle))
+        if abs(spent - work) <= CLOSE * work:
+            return make(middle)
+        low, high = (middle, high) if spent < work else (low, middle)
+    return make(low)
+
+
+class _Rehearsal:
+    """A trajectory that goes nowhere and counts how often its fitness is asked for."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+        self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
+
+    def epoch(self) -> None: ...
+
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        for average in averages:
+            for _ in range(average.every):
+                average.take([self.rows], epochs=1.0)
+
+    def measure(self) -> Tensor:
+        self.measured += 1
+        return self.fitness
+
+    def snapshot(self) -> None: ...
+
+    def restore(self, snapshot: None, where: Tensor) -> None: ...
+
+    def place(self, rows: Tensor) -> None: ...
+
+    def place_average(self, average: IterateAverage) -> None: ...
+
+    def coin(self, number: int) -> Tensor:
+        return torch.zeros(1, dtype=torch.float64)
+
+
+def measurements(backoff: BackOff, epochs: float) -> int:
+    """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
+    if epochs <= REHEARSED:
+        trajectory = _Rehearsal()
+        backoff(trajectory, epochs)
+        return trajectory.measured
+    last = measurements(backoff, REHEARSED)
+    return last + round(epochs - REHEARSED) * (last - measurements(backoff, REHEARSED - 1))

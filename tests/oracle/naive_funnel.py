@@ -1,0 +1,148 @@
+"""The rules that the paper does not have, in plain torch: sizes that shrink, looks and means inside the SGD step, SGD
+that is not interrupted, ends of trajectories as mates and as survivors, means and greedy soups as offspring."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.oracle.naive_esgd import Naive
+
+
+@dataclass
+class Walker:
+    """A place that competes, and where its SGD stands if that is elsewhere."""
+
+    name: str
+    row: Tensor
+    fitness: float
+    standing: Tensor | None = None
+    optimizer: dict | None = None
+    kind: str = ""
+    role: str = "held"
+
+
+@dataclass
+class NaiveFunnel(Naive):
+    sizes: tuple[int, ...] = (6, 4, 3, 2, 2)
+    epochs: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
+    uninterrupted: bool = True
+
+    def run_funnel(self) -> Iterator[list[Walker]]:
+        self.module, self.generations = self.make_model(), len(self.epochs)
+        founders = [self.founder(j) for j in range(self.sizes[0])]
+        walkers = [Walker(each.name, each.row, each.fitness) for each in founders]
+        for k in range(1, self.generations + 1):
+            self.drawn = [self.pick(k, j) for j in range(self.sizes[k - 1])]
+            ends = [self.walk(k, j, walker) for j, walker in enumerate(walkers)]
+            walkers = self.select(k, [*walkers, *(end for end in ends if end is not None)])
+            yield walkers
+
+    def at(self, row: Tensor) -> float:
+        torch.nn.utils.vector_to_parameters(row.clone(), self.module.parameters())  # which are views of it
+        return self.score(self.module)
+
+    def walk(self, k: int, j: int, walker: Walker) -> Walker | None:
+        """One SGD step; returns its end where another place was kept."""
+        policy, before, epochs = self.drawn[j], sum(self.epochs[: k - 1]), self.epochs[k - 1]
+        x, y = self.train
+        per_epoch = len(torch.arange(len(y)).split(self.batch_size))
+        drawn = {name: value for name, value in policy.items() if name != "optimizer"}
+        start = walker.row if walker.standing is None else walker.standing
+        torch.nn.utils.vector_to_parameters(start.clone(), self.module.parameters())
+        adam = policy["optimizer"] == "adam"
+        optimizer = (torch.optim.Adam if adam else torch.optim.SGD)(self.module.parameters(), **drawn, fused=True)
+        kind = "adam" if adam else "sgd momentum" if policy["momentum"] else "sgd"
+        if walker.optimizer is not None and walker.kind == kind:
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": copy.deepcopy(walker.optimizer)})
+        half, whole = (
+            round((before + until) * per_epoch) - round(before * per_epoch) for until in (epochs / 2, epochs)
+        )
+        places, mean, seen = [(walker.fitness, walker.row, walker.optimizer)], list[Tensor](), 0
+        for number in range(whole):
+            s, i = divmod(number, per_epoch)
+            order = torch.randperm(len(y), generator=self.random("sgd", k, j, "data", s, "order"))
+            batch = order.split(self.batch_size)[i]
+            self.module.train()
+            optimizer.zero_grad()
+            F.cross_entropy(self.module(x[batch]), y[batch]).backward()
+            optimizer.step()
+            if number + 1 == half:
+                places.append((self.score(self.module), self.row(), copy.deepcopy(optimizer.state_dict()["state"])))
+            elif number + 1 > half:
+                seen += 1
+                if seen % 2 == 0:
+                    now = [parameter.detach().clone() for parameter in self.module.parameters()]
+                    mean = [torch.lerp(m, n, 2 / seen) for m, n in zip(mean, now, strict=True)] if mean else now
+        end, state = self.row(), copy.deepcopy(optimizer.state_dict()["state"])
+        places.append((self.score(self.module), end, state))
+        if mean:
+            averaged = torch.cat([tensor.reshape(-1) for tensor in mean])
+            places.append((self.at(averaged), averaged, state))
+        best = min(range(len(places)), key=lambda i: places[i][0])
+        walker.fitness, walker.row, kept = places[best]
+        walker.role = "held" if best == 0 else "moved" if best == 2 else "passed"
+        if self.uninterrupted:
+            walker.optimizer, walker.kind, walker.standing = state, kind, None if best == 2 else end
+        elif best:
+            walker.optimizer, walker.kind = kept, kind
+        if best == 2:
+            return None
+        return Walker(f"{walker.name}@{k}", end, places[2][0], None, state, kind, "end")
+
+    def row(self) -> Tensor:
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
+
+    def select(self, k: int, everyone: list[Walker]) -> list[Walker]:
+        survivors = self.sizes[k]
+        elites = max(1, round(0.25 * survivors))
+        possible = [each for each in everyone if each.role in ("moved", "end")] or everyone
+        born = self.children(k, possible, elites)
+        crowd = [each for each in everyone if each.role != "end" or not self.uninterrupted] + born
+        order = sorted(range(len(crowd)), key=lambda i: crowd[i].fitness)
+        chosen = order[:elites]
+        going = [i for i in order if crowd[i].role in ("moved", "end") and i not in chosen]
+        shuffled = torch.randperm(len(crowd), generator=self.random("rest", k, 1)).tolist()
+        others = [i for i in shuffled if i not in chosen and i not in going]
+        return [replace(crowd[i], role="held") for i in (chosen + going + others)[:survivors]]
+
+    def children(self, k: int, possible: list[Walker], elites: int) -> list[Walker]:
+        """The mean of the fittest, a greedy soup, then mates from the wheel."""
+        ranked = sorted(possible, key=lambda each: each.fitness)
+        mixtures = list[tuple[Tensor, float]]()
+        if len(ranked[:elites]) > 1:
+            mixtures.append((mixed(ranked[:elites]), 0.0))
+        soup, best = ranked[:1], ranked[0].fitness
+        for each in ranked[1:8]:
+            if (fitness := self.at(mixed([*soup, each]))) < best:
+                soup, best = [*soup, each], fitness
+        if len(soup) > 1:
+            mixtures.append((mixed(soup), 0.0))
+        for i in range(self.sizes[k - 1]):
+            mixtures.append((self.mated(k, i, possible), 0.01 / k))
+        born = list[Walker]()
+        for row, sigma in mixtures[: self.sizes[k - 1]]:
+            name = f"{k}.1.{len(born)}"
+            if sigma:
+                row = row + sigma * torch.randn(len(row), generator=self.random("noise", name))
+            born.append(Walker(name, row, self.at(row), role="offspring"))
+        return born
+
+    def mated(self, k: int, i: int, possible: list[Walker]) -> Tensor:
+        sizes = torch.full((3,), 1 / 3, dtype=torch.float64)
+        rho = (1, 2, 4)[int(torch.multinomial(sizes, 1, generator=self.random("breed", k, 1, i, "rho")))]
+        f = torch.tensor([each.fitness for each in possible], dtype=torch.float64)
+        wheel = f.max() - f + 0.01 * (f.max() - f.min()) if f.max() > f.min() else torch.ones_like(f)
+        drawn = torch.multinomial(wheel, min(rho, len(f)), generator=self.random("breed", k, 1, i, "mates")).tolist()
+        mates = sorted(drawn, key=lambda j: (possible[j].fitness, j))
+        return torch.stack([possible[j].row for j in mates]).mean(dim=0)
+
+
+def mixed(walkers: list[Walker]) -> Tensor:
+    weights = torch.tensor((1.0 / len(walkers),) * len(walkers))
+    return weights @ torch.stack([each.row for each in walkers])

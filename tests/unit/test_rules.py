@@ -1,0 +1,183 @@
+"""Ready-made rules: they spend the work they are given, do what their publications say, and resume like any run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import esgd
+from esgd import rules
+from esgd.errors import RecipeError
+from esgd.genome import Genome
+from esgd.ledger import passes
+from esgd.operators import Anchor, Never, PerGeneration
+from esgd.rules import RULES
+from esgd.testing.evidence import contents, difference
+from esgd.work import Costs, expected_work
+from tests.command import esgd as command
+from tests.small import CLASSES, batchnorm_mlp, mlp, random_data
+
+WORK = 120_000.0
+
+
+def learnable(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The class is the largest of the first inputs."""
+    x, _ = random_data(n, seed=seed)
+    return x, x[:, :CLASSES].argmax(dim=1)
+
+
+def task(make_model: Any = mlp) -> esgd.Supervised:
+    return esgd.Supervised(make_model, F.cross_entropy, train=learnable(300), fitness=learnable(64, seed=1))
+
+
+def run(recipe: esgd.Recipe, **more: Any) -> list[esgd.Generation]:
+    return list(esgd.evolve(task(), recipe, seed=0, **{"engine": "loop", **more}))
+
+
+def spent(generations: list[esgd.Generation]) -> float:
+    return sum(passes(each.work.samples) for each in generations)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_spend_the_work_that_they_are_given(name: str) -> None:
+    generations = run(RULES[name](task(), WORK))
+    saved = sum(each.work.fitness_saved for each in generations)
+    assert spent(generations) + saved == pytest.approx(WORK, rel=0.02)
+    assert generations[-1].state.archive.fitness[0] < generations[0].before[0][1], "something was learnt"
+
+
+def test_statistics_of_batchnorm_are_paid_for() -> None:
+    normalised = task(batchnorm_mlp)
+    recipe = rules.halving(normalised, WORK)
+    generations = list(esgd.evolve(normalised, recipe, seed=0, engine="loop"))
+    assert spent(generations) == pytest.approx(WORK, rel=0.02)
+    assert expected_work(Costs.of(task(), recipe), recipe) < 0.95 * expected_work(Costs.of(normalised, recipe), recipe)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_can_be_written_down_and_read_back(name: str) -> None:
+    table = RULES[name](task(), WORK).to_dict()
+    assert esgd.Recipe.from_dict(table).to_dict() == table
+
+
+@pytest.mark.parametrize("name", ["ours", "pbt", "halving", "papa"])
+def test_rules_resume_and_are_the_same_with_workers(name: str, tmp_path: Path) -> None:
+    recipe = RULES[name](task(), WORK)
+    whole = run(recipe)
+    rest = run(recipe, start=whole[1].state, engine="pool:workers=2")
+    assert not difference(contents(rest[-1].population), contents(whole[-1].population))
+
+
+def test_too_little_work_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"work=500 samples is too little.*looking at the fitness alone takes"):
+        rules.ours(task(), 500.0)
+
+
+def test_the_papers_rules_are_the_papers() -> None:
+    recipe = rules.paper(task(), WORK)
+    assert (recipe.population, recipe.offspring_count, recipe.elite_count, recipe.mates) == (16, 64, 10, 2)
+    assert recipe.backoff == PerGeneration()
+
+
+def test_halving_keeps_the_best_third_and_interrupts_nothing() -> None:
+    generations = run(rules.halving(task(), WORK))
+    assert [len(each.before) for each in generations] == [27, 9, 3, 1]
+    for each, following in pairwise(generations):
+        best = sorted(zip(each.after, (id_ for id_, _ in each.before), strict=True))[: len(following.before)]
+        assert {id_ for id_, _ in following.before} == {id_ for _, id_ in best}
+    winner = [policy for each in generations for policy in each.policies][-1]
+    assert winner in generations[0].policies, "a policy is kept from the first rung to the last"
+
+
+def test_in_pbt_the_worst_quarter_copies_the_best_and_changes_its_rate() -> None:
+    recipe = rules.pbt(task(), WORK)
+    generations = run(recipe)
+    assert {each.guarantee for each in generations} == {"waived"}
+    perturbed = 0
+    for each, following in pairwise(generations):
+        order = sorted(range(16), key=lambda j: each.after[j])
+        best, worst = ({each.before[j][0] for j in some} for some in (order[:4], order[12:]))
+        born = [birth for birth in each.population.births if birth.generation == each.k]
+        assert len(born) == 4
+        assert {birth.kind for birth in born} == {"clone"}
+        assert {parent for birth in born for parent in birth.parents} <= best
+        assert not worst & {birth.id for birth in each.population.births}
+        rates = dict(zip((id_ for id_, _ in each.before), (p.hyper["lr"] for p in each.policies), strict=True))
+        for (id_, _), policy in zip(following.before, following.policies, strict=True):
+            parents = [birth.parents[0] for birth in born if birth.id == id_]
+            perturbed += any(
+                policy.hyper["lr"] == pytest.approx(rates[p] * factor) for p in parents for factor in (0.8, 1.2)
+            )
+            if not parents:
+                assert policy.hyper["lr"] == rates[id_], "who survives keeps its rate"
+    assert perturbed > 4
+
+
+def test_papa_pulls_networks_together() -> None:
+    pulled = rules.papa(task(), WORK)
+    apart, together = (run(recipe)[-1].population.diversity for recipe in (replace(pulled, anchor=None), pulled))
+    assert together < apart
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_a_pull_of_the_whole_way_ends_at_the_mean_of_the_start(engine: str) -> None:
+    recipe = esgd.Recipe(
+        population=3,
+        generations=1,
+        sgd_epochs=1,
+        evolution_steps=0,
+        backoff=Never(),
+        anchor=Anchor(strength=1.0, every=1, after=0),
+    )
+    start = esgd.Population.founders(
+        Genome.of(mlp()), torch.randn(3, 73, generator=torch.Generator().manual_seed(0)), {}
+    )
+    (generation,) = run(recipe, engine=engine, start=start)
+    torch.testing.assert_close(generation.population.rows, start.rows.mean(dim=0).expand(3, -1))
+
+
+def test_swa_averages_the_last_quarter_at_a_constant_rate() -> None:
+    recipe = rules.swa(task(), WORK)
+    (generation,) = run(recipe)
+    schedule = generation.policies[0].schedule
+    rates = [schedule(esgd.schedules.Moment(epoch=part, epochs=1, total=1)) for part in (0.0, 0.3, 0.5, 0.7, 0.9)]
+    assert rates[:2] == [1.0, 1.0]
+    assert rates[1] > rates[2] > rates[3]
+    assert rates[3] == rates[4] == pytest.approx(0.05)
+
+
+def test_a_soup_is_made_in_the_last_generation_only() -> None:
+    generations = run(rules.soup(task(), WORK))
+    assert [each.work.fitness_evolution > 0 for each in generations[1:]] == [False] * 8 + [True]
+
+
+def test_offspring_of_ours_never_take_the_place_of_a_fitter_trajectory() -> None:
+    for each in run(rules.ours(task(), WORK)):
+        lost = sorted(each.after)[len(each.population) :]
+        assert not lost or float(each.population.fitness.max()) <= lost[0]
+
+
+def test_the_command_line_runs_rules_and_resumes_them(tmp_path: Path) -> None:
+    words = ("digits", "--rules", "halving", "--work", "200000", "--engine", "loop", "--quiet")
+    done = command("run", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "digits-halving-0" / "history.jsonl").exists()
+    assert command("resume", "runs/digits-halving-0", "--quiet", cwd=tmp_path).returncode == 0
+    wrong = command("run", "digits", "--rules", "halvin", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "Did you mean" in wrong.stderr
+    lonely = command("run", "digits", "--work", "100", cwd=tmp_path)
+    assert lonely.returncode == 2
+    assert "--work 100 is for --rules" in lonely.stderr
+
+
+def test_torch_is_seeded_by_nobody() -> None:
+    before = torch.get_rng_state()
+    rules.ours(task(), WORK)
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,238 @@
+"""Sizes that change from generation to generation: what a run of them does, and that the guarantee holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+import esgd
+from esgd.errors import FitnessError, RecipeError
+from esgd.guarantee import check
+from esgd.operators import BestOfLooks, Elitist, GreedySoup, Mated, MeanOfElites, Uninterrupted, trajectories
+from esgd.recipe import Recipe
+from esgd.schedules import CosineRun
+from esgd.serialization import read_toml
+from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
+from esgd.species import Adam, Inherited, Mixture, Sgd
+from esgd.testing.evidence import contents, difference
+from tests.small import mlp, random_data
+
+FUNNEL = Recipe(
+    population=Funnel(6, 2),
+    offspring=PerIndividual(1),
+    elites=0.25,
+    generations=4,
+    sgd_epochs=Shared(6),
+    mates={1, 2, 4},
+    backoff=BestOfLooks(),
+    mates_from=trajectories,
+    survival=Elitist(rest=trajectories, ranked=True),
+    kinds=(Mated(), MeanOfElites(), GreedySoup()),
+    baggage=Uninterrupted(),
+    species=Inherited(
+        species=Mixture(
+            species=(
+                Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun()),
+                Adam(lr=(3e-4, 1e-2), gamma=1.0, schedule=CosineRun()),
+            )
+        ),
+        probability=0.75,
+        jitter=0.3,
+        offspring_only=True,
+    ),
+)
+"""The funnel of the trials, small."""
+
+
+def task() -> esgd.Supervised:
+    return esgd.Supervised(mlp, F.cross_entropy, train=random_data(128), fitness=random_data(70, seed=1))
+
+
+def run(recipe: Recipe, **more: Any) -> list[esgd.Generation]:
+    return list(esgd.evolve(task(), recipe, seed=3, **{"engine": "loop", **more}))
+
+
+def test_a_funnel_trains_fewer_individuals_for_longer() -> None:
+    generations = run(FUNNEL)
+    assert [len(each.before) for each in generations] == [6, 4, 3, 2]
+    assert [len(each.population) for each in generations] == [4, 3, 2, 2]
+    assert [each.elites for each in generations] == [1, 1, 1, 1]
+    samples = [each.work.sgd_forward for each in generations]
+    assert samples == [6 * 128] * 4, "every generation has the same SGD work"
+    assert {each.guarantee for each in generations} == {"held"}
+    best = [each.best.fitness for each in generations]
+    assert best == sorted(best, reverse=True)
+
+
+@pytest.mark.parametrize("engine", ["pool:workers=2", "vmap"])
+def test_a_funnel_is_the_same_on_other_engines(engine: str) -> None:
+    ours, expected = run(FUNNEL, engine=engine), run(FUNNEL)
+    if engine == "vmap":
+        for one, other in zip(ours, expected, strict=True):
+            torch.testing.assert_close(one.population.fitness, other.population.fitness, rtol=1e-3, atol=1e-4)
+            assert one.record()["births"] == other.record()["births"]
+    else:
+        assert not difference(
+            [contents(each.population) for each in ours], [contents(each.population) for each in expected]
+        )
+
+
+def test_a_funnel_continues_from_every_generation(tmp_path: Path) -> None:
+    whole = run(FUNNEL)
+    for each in whole[:-1]:
+        rest = run(FUNNEL, start=each.state)
+        assert not difference(contents(rest[-1].population), contents(whole[-1].population))
+    short = esgd.fit(task(), replace(FUNNEL, generations=4), seed=3, run=tmp_path / "r", engine="loop", progress=False)
+    assert not difference(contents(short.population), contents(whole[-1].population))
+    again = esgd.fit(task(), FUNNEL, seed=3, run=tmp_path / "r", engine="loop", progress=False)
+    assert not difference(contents(again.population), contents(whole[-1].population))
+
+
+def test_a_funnel_can_be_written_down_and_read_back() -> None:
+    assert Recipe.from_dict(FUNNEL.to_dict()) == FUNNEL
+    table = read_toml("""
+        generations = 6
+        population = { kind = "funnel", first = 24, last = 4 }
+        offspring = { kind = "per_individual", ratio = 1 }
+        sgd_epochs = { kind = "shared", epochs = 24 }
+        elites = 0.25
+        backoff = { kind = "best_of_looks" }
+        baggage = { kind = "uninterrupted" }
+    """)
+    recipe = Recipe.from_dict(table)
+    assert [recipe.population_of(k) for k in range(1, 8)] == [24, 17, 12, 8, 6, 4, 4]
+    assert [recipe.elites_of(k) for k in range(1, 7)] == [4, 3, 2, 2, 1, 1]
+    assert [recipe.offspring_of(k) for k in range(1, 7)] == [24, 17, 12, 8, 6, 4]
+    assert recipe.total_epochs == pytest.approx(1 + 24 / 17 + 2 + 3 + 4 + 6)
+
+
+def test_a_number_is_the_same_in_every_generation() -> None:
+    recipe = Recipe(population=10, generations=3, sgd_epochs=2)
+    for stage in recipe.stages():
+        assert (stage.population, stage.survivors, stage.elites, stage.sgd_epochs) == (10, 10, 6, 2)
+    assert recipe.offspring_of(2) == 40
+    assert not recipe.is_scheduled
+
+
+def test_a_population_can_grow_where_offspring_fill_it() -> None:
+    generations = run(Recipe(population=Each((2, 4, 6)), offspring=4, generations=3, sgd_epochs=1, elites=1))
+    assert [len(each.before) for each in generations] == [2, 4, 6]
+    assert {each.guarantee for each in generations} == {"held"}
+
+
+def test_individuals_can_be_selected_without_offspring() -> None:
+    generations = run(Recipe(population=Each((4, 2, 1)), offspring=0, elites=1.0, mates=1, generations=3, sgd_epochs=1))
+    assert [len(each.population) for each in generations] == [2, 1, 1]
+    for each in generations:
+        kept = sorted(each.after)[: len(each.population)]
+        assert sorted(each.population.fitness.tolist()) == kept, "the best survive"
+    assert [each.work.fitness_evolution for each in generations[1:]] == [0, 0]
+
+
+def test_a_part_of_an_epoch_is_a_part_of_its_batches() -> None:
+    (generation,) = run(Recipe(population=2, generations=1, sgd_epochs=0.5, evolution_steps=0))
+    assert generation.work.sgd_forward == 2 * 64, "of four batches of 32, two"
+
+
+def test_a_trajectory_that_pauses_goes_on_as_if_it_had_not() -> None:
+    plain = Recipe(population=2, generations=1, sgd_epochs=2, evolution_steps=0, backoff=BestOfLooks(looks=(), mean=0))
+    paused = replace(plain, backoff=BestOfLooks(looks=(0.17, 0.5, 0.9), mean=0))
+    (straight,), (halting,) = run(plain), run(paused)
+    if halting.accepted == straight.accepted == (True, True):
+        assert (halting.population.fitness <= straight.population.fitness).all()
+    ends = [run(replace(each, backoff=Ending(each.backoff)))[0].population.rows for each in (plain, paused)]
+    assert torch.equal(*ends)
+
+
+class Ending:
+    """Goes through a strategy's looks, and keeps the end."""
+
+    certain = False
+
+    def __init__(self, looking: BestOfLooks) -> None:
+        self.looking = looking
+
+    def checks(self, epochs: float) -> int:
+        return 0
+
+    def __call__(self, trajectory: Any, epochs: float) -> Any:
+        for fraction in (*self.looking.looks, 1.0):
+            trajectory.train(fraction * epochs)
+            trajectory.measure()
+        return torch.zeros(len(trajectory.fitness), dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({"population": Funnel(8, 2), "evolution_steps": 0}, "evolution_steps=0 keeps every individual"),
+        ({"population": Each((2, 9)), "offspring": 4}, "grows from 2 to 9 after generation 1"),
+        ({"population": Each((2, 0.5)), "generations": 2}, "is 0 in generation 1 or the next, below 1"),
+        ({"population": Funnel(8, 2), "generations": 10**6}, "too many for sizes that change"),
+        ({"sgd_epochs": -0.5}, "sgd_epochs=-0.5 is not above 0"),
+        ({"population": "many"}, "population='many' is not a whole number"),
+        ({"population": lambda: 3}, "cannot be called with"),
+    ],
+)
+def test_sizes_that_no_run_can_have_are_refused(inputs: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        Recipe(**{"mates": 1, **inputs})
+
+
+def test_offspring_are_more_while_they_become_elites() -> None:
+    recipe = Recipe(population=4, offspring=Earned(1, 8), generations=4, sgd_epochs=1)
+    counts = []
+    for generation in run(recipe):
+        counts.append(recipe.offspring_of(generation.k, generation.state.history[: generation.k - 1]))
+        assert counts[-1] <= 8
+    assert counts[0] == 1
+
+
+fitnesses = st.lists(st.floats(0, 10), min_size=1, max_size=8)
+
+
+@given(before=fitnesses, others=fitnesses, elites=st.integers(1, 8), after=st.integers(1, 10), data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_rank_among_the_elites_rises_when_sizes_change(
+    before: list[float], others: list[float], elites: int, after: int, data: st.DataObject
+) -> None:
+    """The theorem for sizes that change: survivors of a superset that contain its m best."""
+    size = min(after, len(before) + len(others))
+    m = min(elites, size)
+    everyone = sorted(before + others)
+    rest = data.draw(st.permutations(everyone[m:]))[: size - m]
+    survivors = torch.tensor(everyone[:m] + rest, dtype=torch.float64)
+    check(torch.tensor(before, dtype=torch.float64), survivors, m, k=1)
+    for fewer in range(1, min(m, len(before)) + 1):
+        assert sum(sorted(survivors.tolist())[:fewer]) <= sum(sorted(before)[:fewer]) + 1e-12
+
+
+def test_a_survivor_that_is_missing_among_the_elites_is_noticed() -> None:
+    with pytest.raises(FitnessError, match="rank 2 rose from 2 to 3"):
+        check(torch.tensor([1.0, 2.0, 5.0, 6.0]), torch.tensor([1.0, 3.0]), 2, k=4)
+
+
+def test_an_epoch_ends_where_the_data_end_also_after_a_part_of_one() -> None:
+    recipe = Recipe(population=1, mates=1, generations=2, sgd_epochs=1.5, evolution_steps=0, backoff=TwoEpochs())
+    assert [each.work.sgd_forward for each in run(recipe)] == [2 * 128] * 2
+
+
+class TwoEpochs:
+    """A strategy of a user's own that knows nothing of parts of an epoch."""
+
+    certain = False
+
+    def checks(self, epochs: float) -> int:
+        return 0
+
+    def __call__(self, trajectory: Any, epochs: float) -> Any:
+        for _ in range(2):
+            trajectory.epoch()
+        return (trajectory.measure() * 0).long()
