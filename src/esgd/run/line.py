@@ -1,13 +1,48 @@
-"""What a line of history.jsonl must have for a report, so that a damaged one is named and not tripped over."""
+"""A line of history.jsonl: what is known of one generation, and why a value is no such line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from esgd.report.arms import LARGEST
+LARGEST = 10**300
+"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
+
+
+class Line(TypedDict):
+    """The record of generation `k`, as `Generation.record()` makes it. A null is a number that is not finite.
+
+    What is not required was not written by every earlier version.
+    """
+
+    k: int
+    best: float | None
+    elite_mean: float | None
+    fitness: list[float | None]
+    offspring_among_elites: float | None
+    backed_off: int
+    checked: int
+    leader: Mapping[str, Any] | None
+    ledger: Mapping[str, int]
+    seconds: Mapping[str, float]
+    guarantee: str
+    stage: NotRequired[str]
+    waiver: NotRequired[str]
+    test: NotRequired[Mapping[str, float | None] | None]
+    notes: NotRequired[list[Mapping[str, str]]]
+    births: NotRequired[list[Mapping[str, Any]]]
+    policies: NotRequired[list[Mapping[str, Any]]]
+    founders: NotRequired[int]
+    diversity: NotRequired[float | None]
+    diverged: NotRequired[int]
+
+
+def misplaced(line: Any, k: int) -> str:
+    """Why a parsed line is not the one of generation k, whatever else it says; nothing where it is."""
+    placed = isinstance(line, dict) and type(line.get("k")) is int and line["k"] == k
+    return "" if placed else f"it is not the record of generation {k}"
 
 
 def line_fault(line: Any, k: int) -> str:
