@@ -187,9 +187,13 @@ def saved(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints, and what a crash left beside them."""
-    for path in [*saved(folder)[keep:], *leftovers(folder)]:
+def prune(folder: Path, keep: int, *, until: int) -> None:
+    """Remove all but the newest `keep` checkpoints up to generation `until`, and what a crash left beside them.
+
+    Later ones could not be used: the run has begun again before them.
+    """
+    later = [path for path in saved(folder) if int(path.name) > until]
+    for path in [*later, *saved(folder)[len(later) + keep :], *leftovers(folder)]:
         remove(path)
 
 

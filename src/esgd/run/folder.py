@@ -151,7 +151,7 @@ class RunFolder:
             write_model(self.model_file, state.archive.best.module())
             line = {**line, "seconds": {**line["seconds"], "checkpoint": perf_counter() - begun}}
             append_line(self.history_file, line)
-            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
         return line
 
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
@@ -167,7 +167,7 @@ class RunFolder:
                 if not checkpoint.is_whole(path):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
-            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
             if not holds_model(self.model_file, fittest):
                 write_model(self.model_file, fittest)
                 mended.append(f"{self.model_file} was not the fittest network; it was written again.")

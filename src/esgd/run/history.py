@@ -86,11 +86,11 @@ def read_lines(path: Path, fault: Callable[[Any, int], str] = line_fault) -> lis
     return cast(list[Line], found.lines)
 
 
-def last_value(path: Path) -> tuple[Any, bool]:
-    """The value of the last line without reading those before it, None where it is not JSON or very long; and whether
-    another line is begun behind it."""
+def last_value(path: Path, *, limit: int = LINE_LIMIT) -> tuple[Any, bool]:
+    """The value of the last line without reading those before it, None where it is not JSON or longer than `limit`; and
+    whether another line is begun behind it."""
     with open_to_read(path) as file:
-        text, begun = _last_text(file)
+        text, begun = _last_text(file, limit)
     try:
         return parsed(text.decode("utf-8")), begun
     except ValueError:
@@ -147,13 +147,13 @@ def _texts(path: Path, *, limit: int | None = None) -> Iterator[bytes]:
             yield text
 
 
-def _last_text(file: BinaryIO) -> tuple[bytes, bool]:
+def _last_text(file: BinaryIO, limit: int) -> tuple[bytes, bool]:
     """What stands between the last two line ends of a file, and whether anything stands behind them."""
     end, size = file.seek(0, os.SEEK_END), TAIL
     while True:
         file.seek(max(0, end - size))
         before, ended, rest = file.read(size).rpartition(b"\n")
         _, parted, text = before.rpartition(b"\n")
-        if (ended and parted) or size >= min(end, LINE_LIMIT):
+        if (ended and parted) or size >= min(end, limit):
             return text if ended and (parted or size >= end) else b"", bool(rest)
         size *= 4

@@ -37,6 +37,9 @@ class Line(TypedDict):
     founders: NotRequired[int]
     diversity: NotRequired[float | None]
     diverged: NotRequired[int]
+    mean: NotRequired[float | None]
+    elites: NotRequired[int]
+    bytes_moved: NotRequired[int]
 
 
 def misplaced(line: Any, k: int) -> str:
@@ -64,6 +67,17 @@ def line_fault(line: Any, k: int) -> str:
     if "births" in line and len(line["births"]) != len(line["fitness"]):
         return f"it has {len(line['fitness'])} fitnesses and {len(line['births'])} births"
     return "" if line["k"] == k else f"it is about generation {line['k']}"
+
+
+def born(id_: str) -> tuple[int, int, int]:
+    """When an individual came to be: generation, evolution step, number. Step 0 is the SGD step.
+
+    >>> born("3.1.7"), born("3.1.7@5")
+    ((3, 1, 7), (5, 0, 7))
+    """
+    address, *ends = id_.split("@")
+    k, v, i = map(int, address.split("."))
+    return (int(ends[-1]), 0, i) if ends else (k, v, i)
 
 
 def _count(value: Any) -> bool:
@@ -102,19 +116,15 @@ def _policy(value: Any) -> bool:
 
 
 def _id(value: Any) -> bool:
-    """Three numbers, "k.v.i"."""
-    return _text(value) and bool(re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", value))
+    """Three numbers, "k.v.i"; and "@k" for every time that the end of a trajectory became an individual of its own."""
+    return _text(value) and bool(re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}(@\d{1,9})*", value))
 
 
 def _birth(value: Any) -> bool:
-    """An individual whose parents are older than itself."""
+    """An individual whose parents are older than itself; brothers and sisters are not."""
     if not isinstance(value, Mapping) or not _id(value.get("id")) or not _list_of(_id)(value.get("parents")):
         return False
-    return all(_age(parent) < _age(value["id"]) for parent in value["parents"])
-
-
-def _age(id_: str) -> tuple[int, ...]:
-    return tuple(map(int, id_.split(".")[:2]))  # brothers and sisters have the same
+    return all(born(parent)[:2] < born(value["id"])[:2] for parent in value["parents"])
 
 
 def _ledger(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from esgd.errors import RunError
 from esgd.report.views import facts, line_digest
 from esgd.report.views.ancestry import family_tree
-from esgd.run.following import HistoryFollower
+from esgd.run.following import PIECE, HistoryFollower
 from esgd.run.history import HISTORY, last_value
 from esgd.run.line import Line, line_fault
 from esgd.run.manifest import MANIFEST, read_shown
@@ -108,7 +108,7 @@ class Followed:
         stamp = _stamp(self._history.path)
         if stamp != self._glanced:
             try:
-                line, _ = last_value(self._history.path)
+                line, _ = last_value(self._history.path, limit=PIECE)
             except FileNotFoundError:
                 return False
             if not isinstance(line, dict) or line_fault(line, line.get("k", 0)):
