@@ -31,6 +31,8 @@ GENERATIONS, QUICK_GENERATIONS, WARM_UP, TARGET = 2000, 20, 5, 1.05
 class Clock:
     """A tracker that remembers when each generation ended."""
 
+    where, done = "this process", 0
+
     def __init__(self) -> None:
         self.ends: list[float] = []
 
