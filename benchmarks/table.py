@@ -47,7 +47,7 @@ def promised(results: Results) -> Iterator[str]:
     """Every row that has a target."""
     lines = [
         [part, *measured(row)]
-        for section in ("speed", "ray", "generation", "memory", "growth", "cluster")
+        for section in ("speed", "ray", "generation", "memory", "growth", "length", "cluster")
         for part, found in results.get(section, {}).items()
         for row in found["rows"]
         if row["target"] is not None
@@ -110,7 +110,7 @@ def generation(results: Results) -> Iterator[str]:
 
 
 def rest(results: Results) -> Iterator[str]:
-    for section, title in (("memory", "Memory"), ("growth", "Growth")):
+    for section, title in (("memory", "Memory"), ("growth", "Growth"), ("length", "Long runs")):
         rows = [[part, *measured(row)] for part, found in results.get(section, {}).items() for row in found["rows"]]
         if rows:
             yield f"## {title}"

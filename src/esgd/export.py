@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from esgd.errors import MissingExtraError, RecipeError, RunError, did_you_mean
 from esgd.run.files import blaming, explained, read_table, replace_file, replace_words
-from esgd.run.history import whole_lines
+from esgd.run.history import HISTORY, read_lines
+from esgd.run.line import misplaced
 from esgd.run.tables import Row, csv_cell, generations, individuals
 
-HISTORY = "history.jsonl"
 MARK = "export.json"
 _NAMES = re.compile(r"generation(s|-\d{4,})\.(csv|parquet)")
 
@@ -28,7 +28,7 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
     that has anything else in it is left alone; an earlier export of the same run is brought up to date.
     """
     write = _writer(format)
-    history = _history(run)
+    history = read_lines(run / HISTORY, misplaced)
     with blaming(run / HISTORY, "laid out as tables"):
         everybody, overview = individuals(history), generations(history)
         tables = {f"generations.{format}": overview} | {f"generation-{row['k']:04d}.{format}": [] for row in overview}
@@ -44,27 +44,6 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
         for name in earlier - tables.keys():
             (out / name).unlink(missing_ok=True)
     return [out / name for name in tables]
-
-
-def _history(run: Path) -> list[dict[str, Any]]:
-    """The lines of the generations that are finished; a last one that is half-written is not there yet."""
-    path, lines = run / HISTORY, list[dict[str, Any]]()
-    try:
-        for number, line in whole_lines(path):
-            if not isinstance(line, dict) or type(line.get("k")) is not int or line["k"] != number:
-                raise RunError(
-                    f"line {number} of {str(path)!r} is damaged: it is not the record of generation {number}. Every "
-                    f"line is one generation. Restore the file from a copy, or resume the run, which mends it."
-                )
-            lines.append(line)
-    except FileNotFoundError:
-        raise RunError(
-            f"{str(run)!r} is not the folder of a run: it has no {HISTORY}. Give the folder that `esgd run` or "
-            f"fit(run=…) wrote."
-        ) from None
-    if not lines:
-        raise RunError(f"{str(path)!r} has no finished generation yet. Try again when the first one has ended.")
-    return lines
 
 
 def _beside(run: Path) -> Path:

@@ -18,7 +18,7 @@ from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import bits, requested, settle
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
-from esgd.generation import State
+from esgd.generation import Growing, State
 from esgd.initialization import prepare
 from esgd.notebook_cards import BLUE, GREY, card, sparkline
 from esgd.policies import phrase
@@ -154,12 +154,11 @@ def fit(
                     to_come = generations(rules, recipe, choice.engine, state, reports.tick)
                     state = None  # while a generation is made, the one before is not kept in memory
                     for generation in to_come:
-                        saved = folder.save(generation.state, run=digest(manifest))
+                        history.append(folder.save(generation.state, run=digest(manifest)))
                         reports.generation(generation)
-                        history.append(saved.history[-1])
                         followers.write(history[-1])
-                        done, state = saved.k, saved if saved.k == recipe.stage_count else None
-                        del generation, saved
+                        done, state = generation.k, generation.state if generation.k == recipe.stage_count else None
+                        del generation
             except KeyboardInterrupt:
                 reports.say(_farewell(done, folder.path, origin, allow))
                 raise
@@ -173,7 +172,7 @@ def fit(
             followers.finish(state.archive.best.module())
             if folder.path is not None and report:
                 _write_report(folder.path, reports)
-    return Result(state, history, folder.path)
+    return Result(replace(state, history=Growing(history)), history, folder.path)
 
 
 def _id(manifest: Mapping[str, Any]) -> str:

@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from esgd.ledger import Work
 from esgd.notebook_cards import card, remark
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Fared
+
+T = TypeVar("T")
+
+
+class Growing(Sequence[T]):
+    """A sequence that is extended without a copy: every longer one shares the values of those before it.
+
+    >>> one = Growing([1]).then(2)
+    >>> one.then(3)[:], one.then(4)[:], one[:]
+    ((1, 2, 3), (1, 2, 4), (1, 2))
+    """
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        self._shared = list(values)
+        self._length = len(self._shared)
+
+    def then(self, *values: T) -> Growing[T]:
+        """These values and further ones. Only if this one was extended before, its values are copied."""
+        longer = Growing[T]()
+        longer._shared = self._shared if len(self._shared) == self._length else list(self)
+        longer._shared.extend(values)
+        longer._length = self._length + len(values)
+        return longer
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._shared, self._length)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
+        places = range(self._length)[at]
+        return self._shared[places] if isinstance(places, int) else tuple(self._shared[place] for place in places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,21 +69,23 @@ class State:
     | `archive`    | the fittest individual ever seen, as a population of one         |
     | `history`    | the history lines of generations 1 … k                           |
     | `past`       | the results of all earlier policies, for species that learn from it |
+    | `noted`      | what the health notes need of the history; None to read it there  |
     """
 
     k: int
     population: Population
     archive: Population
-    history: tuple[dict[str, Any], ...] = ()
-    past: tuple[Fared, ...] = ()
+    history: Growing[dict[str, Any]] = field(default_factory=Growing)
+    past: Growing[Fared] = field(default_factory=Growing)
+    noted: Noted | None = None
 
 
 _OUTCOME = ("id", "before", "after", "accepted")
 
 
-def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = ()) -> tuple[Fared, ...]:
+def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = ()) -> Growing[Fared]:
     """The results of all policies, from the lines of a history; `allow` has the packages that a policy may name."""
-    return tuple(
+    return Growing(
         Fared(
             k=line["k"],
             policy=Policy.from_record({key: value for key, value in each.items() if key not in _OUTCOME}, allow=allow),
@@ -61,6 +107,29 @@ class Note:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What the next generation's notes need of those before: the kinds of notes given, and the lowest test loss with
+    the best fitness and k of its generation. It is as small after a thousand generations as after one."""
+
+    kinds: frozenset[str] = frozenset()
+    lowest: tuple[float, float, int] | None = None
+
+    @staticmethod
+    def of(history: Iterable[Mapping[str, Any]]) -> Noted:
+        """From the lines of a history."""
+        noted = Noted()
+        for line in history:
+            noted = noted.after(line)
+        return noted
+
+    def after(self, line: Mapping[str, Any]) -> Noted:
+        """With one more generation."""
+        now = (line["test"].get("loss"), line["best"], line["k"])
+        known = [each for each in (self.lowest, now) if each is not None and None not in each]
+        return Noted(self.kinds | {note["kind"] for note in line["notes"]}, min(known, default=None))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,10 +6,10 @@ The thresholds come from trials on small image and sequence tasks. Each has a na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from esgd.generation import Note
+from esgd.generation import Note, Noted
 from esgd.recipe import Recipe
 
 SHORT_GENERATION = (
@@ -24,7 +24,7 @@ DRIFT = 0.02  # relative rise of the test loss while the fitness falls
 
 def examine(
     line: Mapping[str, Any],
-    history: Sequence[Mapping[str, Any]],
+    noted: Noted,
     recipe: Recipe,
     steps: int | None,
     *,
@@ -32,17 +32,14 @@ def examine(
 ) -> tuple[Note, ...]:
     """The notes for the generation `line`. A run has at most one note of each kind, when it first applies.
 
-    `history` has the lines of the earlier generations. `steps` is the number of SGD steps in an epoch, None if it is
+    `noted` is what the earlier generations have shown. `steps` is the number of SGD steps in an epoch, None if it is
     unknown. `comparable` says that the fitness is the same loss as that of the test split.
     """
-    said = {note["kind"] for earlier in history for note in earlier["notes"]}
-    found = [*_notes(line, history, recipe, steps), *(_gap(line) if comparable else ())]
-    return tuple(note for note in found if note.kind not in said)
+    found = [*_notes(line, noted, recipe, steps), *(_gap(line) if comparable else ())]
+    return tuple(note for note in found if note.kind not in noted.kinds)
 
 
-def _notes(
-    line: Mapping[str, Any], history: Sequence[Mapping[str, Any]], recipe: Recipe, steps: int | None
-) -> Iterator[Note]:
+def _notes(line: Mapping[str, Any], noted: Noted, recipe: Recipe, steps: int | None) -> Iterator[Note]:
     k, mu = line["k"], len(line["fitness"])
     refused = line["backed_off"] / line["checked"] if line["checked"] else 0.0
     epochs = recipe.epochs_of(min(k, recipe.generations))
@@ -73,7 +70,7 @@ def _notes(
             f"schedule), enlarge the fitness set, or stop here.",
         )
     yield from _diversity(line, recipe)
-    yield from _drift(line, history)
+    yield from _drift(line, noted)
 
 
 def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
@@ -105,13 +102,11 @@ def _gap(line: Mapping[str, Any]) -> Iterator[Note]:
         )
 
 
-def _drift(line: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Iterator[Note]:
-    measured = [(each["test"].get("loss"), each["best"], each["k"]) for each in (*history, line)]
-    known = [(loss, fitness, k) for loss, fitness, k in measured if loss is not None and fitness is not None]
-    if len(known) < 2:
+def _drift(line: Mapping[str, Any], noted: Noted) -> Iterator[Note]:
+    loss, fitness = line["test"].get("loss"), line["best"]
+    if noted.lowest is None or loss is None or fitness is None:
         return
-    lowest, then, when = min(known)
-    loss, fitness, _ = known[-1]
+    lowest, then, when = min(noted.lowest, (loss, fitness, line["k"]))
     if loss > lowest * (1 + DRIFT) and fitness < then:
         yield Note(
             "overfit",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from esgd.generation import Generation, Note, State
+from esgd.generation import Generation, Note, Noted, State
 from esgd.guarantee import check
 from esgd.health import examine
 from esgd.ledger import Work
@@ -23,6 +23,7 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
+        self.noted = state.noted or Noted.of(state.history)
         self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
         self.begun, self.sgd = perf_counter(), dict[str, Any]()
 
@@ -37,7 +38,7 @@ class Recorder:
             "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(self.ids),
             "diverged": int(trained.diverged.sum()),
         }
-        return State(self.stage.k - 1, trained.population, self.archive, self.history, self.past)
+        return State(self.stage.k - 1, trained.population, self.archive, self.history, self.past, self.noted)
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
@@ -62,12 +63,12 @@ class Recorder:
         )
         line = generation.record()
         steps, comparable = self.task.steps({}), self.task.nonnegative
-        notes = examine(line, self.history, recipe, steps, comparable=comparable)
-        said = any(note["kind"] == "noisy" for line in self.history for note in line["notes"])
-        if self.waiver and not said and recipe.backoff.certain:
+        notes = examine(line, self.noted, recipe, steps, comparable=comparable)
+        if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
-        state = State(k, population, archive, (*self.history, line), (*self.past, *generation.fared))
+        history, past = self.history.then(line), self.past.then(*generation.fared)
+        state = State(k, population, archive, history, past, self.noted.after(line))
         return replace(generation, notes=notes, state=state)
 
 

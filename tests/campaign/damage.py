@@ -39,7 +39,7 @@ TOP = {
 DRAWN = ("report.html", "run.png")
 REPORTED = ("history.jsonl", "manifest.json", *DRAWN)
 REPORT, EXPORT = ("report", "run"), ("export", "run", "--out", "export")
-INNER = ("state.json", "tensors.safetensors", "history.jsonl")
+INNER = ("state.json", "tensors.safetensors")
 OFTEN = {"flipped": 22, "truncated": 8}
 """What depends on where it happens is tried so often."""
 
@@ -147,7 +147,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def _of(base: str, drawn: random.Random) -> Iterator[Damage]:
-    inner = [f"checkpoint/{k}/{name}" for k in KEPT[base] for name in INNER]
+    inner = ["checkpoint/history.jsonl", *(f"checkpoint/{k}/{name}" for k in KEPT[base] for name in INNER)]
     swaps = [name for name in (*TOP[base], *inner) if name != ".lock"]
     for file in (*TOP[base], *inner, *(DRAWN if base == "finished" else ())):
         for harm in (*TO_FILES, *TO_ANYTHING, *(OTHERS if file in swaps else ())):

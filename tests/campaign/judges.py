@@ -132,7 +132,7 @@ def _damaged(change: Callable[[Path], Any], start: bytes = b"") -> str | None:
     """Read, verify and resume a copy whose newest checkpoint was changed."""
     with _home() as home:
         run = subject().copy(home)
-        newest = max((run / "checkpoint").iterdir())
+        newest = max((run / "checkpoint").glob("0*"))
         change(newest)
         if start:
             (home / "start.safetensors").write_bytes(start)

@@ -55,9 +55,10 @@ def subject() -> Subject:
     sets = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     done = esgd("run", "own:TASK", *sets, "--run", "run", "--engine", "loop", "--quiet", cwd=home)
     assert done.returncode == 0, done.stderr
-    last, newest = sorted((home / "run" / "checkpoint").iterdir(), reverse=True)
+    last, newest = sorted((home / "run" / "checkpoint").glob("0*"), reverse=True)
     shutil.rmtree(last)
-    (home / "run" / "history.jsonl").write_bytes((newest / "history.jsonl").read_bytes())
+    for path in (home / "run").rglob("history.jsonl"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[: int(newest.name)]))
     return Subject(
         home,
         state=(newest / STATE).read_bytes(),

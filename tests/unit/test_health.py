@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from esgd.generation import Noted
 from esgd.health import examine
 from esgd.operators import Perturbed
 from esgd.recipe import Recipe
@@ -34,7 +35,7 @@ def line(**changes: Any) -> dict[str, Any]:
 def kinds(
     record: dict[str, Any], *earlier: dict[str, Any], recipe: Recipe = RECIPE, steps: int | None = ENOUGH
 ) -> list[str]:
-    return [note.kind for note in examine(record, earlier, recipe, steps)]
+    return [note.kind for note in examine(record, Noted.of(earlier), recipe, steps)]
 
 
 def test_a_healthy_generation_gets_no_note() -> None:
@@ -52,7 +53,7 @@ def test_a_healthy_generation_gets_no_note() -> None:
     ],
 )
 def test_a_note_says_what_it_means_and_what_to_change(changes: dict[str, Any], kind: str, advice: str) -> None:
-    notes = examine(line(**changes), [], RECIPE, ENOUGH)
+    notes = examine(line(**changes), Noted(), RECIPE, ENOUGH)
     assert [note.kind for note in notes] == [kind]
     assert advice in str(notes[0])
 
@@ -72,7 +73,7 @@ def test_what_is_still_usual_gets_no_note(changes: dict[str, Any]) -> None:
 
 
 def test_short_generations_are_flagged_with_their_number_of_steps() -> None:
-    (note,) = examine(line(), [], Recipe(population=4, elites=2, sgd_epochs=3), 10)
+    (note,) = examine(line(), Noted(), Recipe(population=4, elites=2, sgd_epochs=3), 10)
     assert note.kind == "short"
     assert "only 30 SGD steps" in note.text
 
@@ -92,7 +93,7 @@ def test_a_common_start_is_not_told_that_it_has_one_lineage() -> None:
 
 def test_a_test_loss_that_rises_while_the_fitness_falls_is_called_over_fitting() -> None:
     earlier = line(k=1, best=0.9, test={"loss": 1.0})
-    notes = examine(line(k=2, best=0.5, test={"loss": 1.1}), [earlier], RECIPE, ENOUGH)
+    notes = examine(line(k=2, best=0.5, test={"loss": 1.1}), Noted.of([earlier]), RECIPE, ENOUGH)
     assert [note.kind for note in notes] == ["overfit"]
     assert "stop at 1" in notes[0].text
 
@@ -109,9 +110,9 @@ def test_a_note_is_said_once_in_a_run() -> None:
 
 def test_a_gap_between_fitness_and_test_loss_is_named_where_the_two_are_one_loss() -> None:
     wide = line(best=0.4, test={"loss": 0.6})
-    (note,) = examine(wide, [], RECIPE, ENOUGH, comparable=True)
+    (note,) = examine(wide, Noted(), RECIPE, ENOUGH, comparable=True)
     assert note.kind == "gap"
     assert "0.4" in note.text
     assert "0.6" in note.text
-    assert examine(line(best=0.4, test={"loss": 0.45}), [], RECIPE, ENOUGH, comparable=True) == ()
-    assert examine(wide, [], RECIPE, ENOUGH, comparable=False) == ()
+    assert examine(line(best=0.4, test={"loss": 0.45}), Noted(), RECIPE, ENOUGH, comparable=True) == ()
+    assert examine(wide, Noted(), RECIPE, ENOUGH, comparable=False) == ()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from esgd.run.line import LARGEST
+
 History = Sequence[Mapping[str, Any]]
 """The lines of history.jsonl."""
 Histories = Mapping[str, Mapping[Any, History]]
@@ -15,8 +17,6 @@ Comparison = Mapping[str, Any]
 Entry = Mapping[str, Any]
 """What one arm reached with one seed."""
 
-LARGEST = 10**300
-"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
 TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
 BASELINE = "baseline"

@@ -15,12 +15,12 @@ from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.forms import as_markdown
 from esgd.report.numerals import spelt
 from esgd.report.page import comparison_page, described, run_page
-from esgd.report.records import line_fault
 from esgd.report.tables import Table, differences_table, leaders_tables, ledger_table, published_table, table_1
-from esgd.run.files import blaming, explained, read_table, replace_words
-from esgd.run.history import whole_lines
+from esgd.run.files import blaming, explained, replace_words
+from esgd.run.history import HISTORY, read_lines
+from esgd.run.manifest import MANIFEST, read_shown
 
-PAGE, HISTORY, MANIFEST = "report.html", "history.jsonl", "manifest.json"
+PAGE = "report.html"
 
 
 def write_comparison(
@@ -87,43 +87,12 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [spelt("/".join(each[-length:])) for each in parts]
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a history; a last line that a running or killed process left half-written is not there yet."""
-    lines: list[dict[str, Any]] = []
-    try:
-        for number, line in whole_lines(path):
-            fault = line_fault(line, number)
-            if fault:
-                raise RunError(
-                    f"line {number} of {str(path)!r} is no record of its generation: {fault}. A report is drawn from "
-                    f"what a run writes about each generation. Restore the file from a copy, or give the folder of "
-                    f"another run."
-                )
-            lines.append(line)
-    except FileNotFoundError:
-        raise RunError(
-            f"{str(path.parent)!r} has no history.jsonl. A report is made from the lines that a run writes there, one "
-            f"for every generation. Give the folder of a run, such as the one that fit(run=…) was given."
-        ) from None
-    if not lines:
-        raise RunError(
-            f"{str(path)!r} has no whole line yet. A report needs at least one finished generation. Try again when the "
-            f"first one has ended."
-        )
-    return lines
-
-
 def _manifest(path: Path) -> dict[str, Any]:
     """What the run is made of; a page can do without, but not with a damaged one."""
     try:
-        read = read_table(path)
-        for name, kind in {"recipe": dict, "versions": dict, "seed": int}.items():
-            if not isinstance(read.get(name, kind()), kind):
-                raise RunError(f"{path} is damaged: {name!r} in it is a {type(read[name]).__name__}.")
+        read = read_shown(path)
         with blaming(path, "shown"):
             described(read)
-    except FileNotFoundError:
-        return {}
     except RunError as error:
         raise RunError(
             f"{error} It says which recipe, seed and versions a run was made with. Restore the file from a copy, or "

@@ -1,7 +1,10 @@
-"""checkpoint/K/: the state after generation K as tensors (safetensors), words (JSON) and its history. No pickle.
+"""checkpoint/K/: the state after generation K as tensors (safetensors) and words (JSON). No pickle.
 
 A checkpoint is written into a folder beside, synced and renamed, so it is there or it is not. It knows its own
 digests and the run that it belongs to; one that was cut short or altered is recognised and named.
+
+checkpoint/history.jsonl is a copy of the history for all checkpoints. A line is added to it before the checkpoint is
+written, and every checkpoint knows the digest of its lines. Earlier versions kept a copy in every checkpoint.
 """
 
 from __future__ import annotations
@@ -19,17 +22,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from esgd.errors import ForeignCodeError, RunError, shown
-from esgd.generation import State, read_past
+from esgd.generation import Growing, State, read_past
 from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
 from esgd.run.files import digest, read_table, remove, sync
-from esgd.run.history import read_history, spell
+from esgd.run.history import HISTORY, append_line, chained, last_value, read_history, rewrite
+from esgd.run.line import misplaced
 
 _ID = re.compile(r"\d{1,18}\.\d+\.\d+(@\d+)*")  # of a birth
 _STATE = re.compile(r"(\d{1,9}|place)/.+")  # the number of a parameter, or a place; the name of what is kept for it
 
-TENSORS, WORDS, HISTORY = "tensors.safetensors", "state.json", "history.jsonl"
+TENSORS, WORDS = "tensors.safetensors", "state.json"
+LINES = "lines"
+"""The name under which a checkpoint keeps the digest of its lines of the history."""
 
 
 class DamagedError(RunError):
@@ -38,30 +44,52 @@ class DamagedError(RunError):
 
 def save(folder: Path, state: State, *, run: str) -> None:
     """Write `folder/K` for the state after generation K; `run` is the identity of the run it belongs to."""
-    target, aside = folder / f"{state.k:06d}", folder / f".{state.k:06d}.new"
+    target, aside = folder / _name(state.k), folder / f".{_name(state.k)}.new"
     _check_own(folder)
     folder.mkdir(exist_ok=True)  # the run's own folder is there, or the run has lost it
     remove(aside)
+    _keep_history(folder / HISTORY, state.history)
     try:
         aside.mkdir()
         tensors = {**_tensors(state.population, "population"), **_tensors(state.archive, "archive")}
         save_file(tensors, aside / TENSORS)
-        (aside / HISTORY).write_bytes(b"".join(map(spell, state.history)))
         words = {
             "k": state.k,
             "run": run,
             "population": _words(state.population),
             "archive": _words(state.archive),
-            "digests": {name: digest(aside / name) for name in (TENSORS, HISTORY)},
+            "digests": {TENSORS: digest(aside / TENSORS), LINES: _digest_of_lines(folder, state.history)},
         }
         (aside / WORDS).write_text(json.dumps(sealed(words), sort_keys=True, ensure_ascii=False), encoding="utf-8")
-        for path in (aside / TENSORS, aside / HISTORY, aside / WORDS, aside):
+        for path in (aside / TENSORS, aside / WORDS, aside):
             sync(path)
         remove(target)
         aside.rename(target)
         sync(folder)
     finally:
         remove(aside)
+
+
+def _keep_history(copy: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Add the newest line to the copy; one that does not end with the line before is written anew."""
+    try:
+        last, begun = last_value(copy)
+        follows = not begun and not misplaced(last, len(history) - 1)
+    except FileNotFoundError:
+        follows = len(history) == 1
+    if follows:
+        append_line(copy, history[-1])
+    else:
+        rewrite(copy, history)
+
+
+def _digest_of_lines(folder: Path, history: Sequence[Mapping[str, Any]]) -> str:
+    """From the digest that the checkpoint before knows; where there is none, from all lines."""
+    try:
+        before = _unsealed(folder / _name(len(history) - 1) / WORDS)["digests"][LINES]
+        return chained(history[-1:], before)
+    except (OSError, KeyError, TypeError):
+        return chained(history)
 
 
 def sealed(words: dict[str, Any]) -> dict[str, Any]:
@@ -85,12 +113,10 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
     try:
         population = _population(words["population"], tensors, "population", genome, allow)
         archive = _population(words["archive"], tensors, "archive", genome, allow)
-        history = tuple(read_history(path / HISTORY))
-        if words["k"] != len(history) or len(archive) != 1:
-            raise ValueError(
-                f"k is {words['k']!r}, with {len(history)} lines of history and {len(archive)} in the archive"
-            )
-        return State(len(history), population, archive, history, read_past(history, allow=allow))
+        if words["k"] != int(path.name) or len(archive) != 1:
+            raise ValueError(f"k is {words['k']!r}, with {len(archive)} in the archive")
+        history = _whole_lines(path, words)
+        return State(len(history), population, archive, Growing(history), read_past(history, allow=allow))
     except ForeignCodeError as error:
         raise RunError(f"{path}: {error}") from error
     except RunError:
@@ -100,12 +126,13 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a checkpoint says and its tensors, every file checked against its digest; `DamagedError` names the fault."""
+    """What a checkpoint says and its tensors, every file of it checked against its digest; `DamagedError` names the
+    fault. The lines of the history are `lines`."""
     if path.is_symlink():
         raise DamagedError(f"{path} is a link, and what is elsewhere is no part of a run.")
     try:
         words = _unsealed(path / WORDS)
-        for name in (TENSORS, HISTORY):
+        for name in _files(words):
             if digest(path / name) != words["digests"].get(name):
                 raise DamagedError(
                     f"{path / name} was cut short or altered: its SHA-256 is not the one that {WORDS} knows."
@@ -122,11 +149,33 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise DamagedError(f"{path} cannot be read: {error}") from error
 
 
+def lines(path: Path, words: Mapping[str, Any], source: Path | None = None) -> list[dict[str, Any]]:
+    """The history that a checkpoint knows, from the copy or another `source`; `DamagedError` if it is not there."""
+    if LINES not in words["digests"]:
+        return read_history(path / HISTORY)  # of an earlier version: its digest was checked
+    source = source or path.parent / HISTORY
+    try:
+        found = read_history(source)[: words["k"]]
+    except (RunError, TypeError) as error:
+        raise DamagedError(f"{source} cannot be read: {error}") from error
+    if chained(found) != words["digests"][LINES]:
+        raise DamagedError(f"{source} was cut short or altered: its lines are not those that {path / WORDS} knows.")
+    return found
+
+
+def _whole_lines(path: Path, words: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The history from the copy, or from the run's own file: one that is whole mends the other."""
+    try:
+        return lines(path, words)
+    except DamagedError:
+        return lines(path, words, path.parent.parent / HISTORY)
+
+
 def is_whole(path: Path) -> bool:
     """Whether every file of a checkpoint is there as it was written."""
     try:
         words = _unsealed(path / WORDS)
-        same = all(digest(path / name) == words["digests"].get(name) for name in (TENSORS, HISTORY))
+        same = all(digest(path / name) == words["digests"].get(name) for name in _files(words))
         return same and not path.is_symlink()
     except OSError:
         return False
@@ -138,9 +187,13 @@ def saved(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints, and what a crash left beside them."""
-    for path in [*saved(folder)[keep:], *leftovers(folder)]:
+def prune(folder: Path, keep: int, *, until: int) -> None:
+    """Remove all but the newest `keep` checkpoints up to generation `until`, and what a crash left beside them.
+
+    Later ones could not be used: the run has begun again before them.
+    """
+    later = [path for path in saved(folder) if int(path.name) > until]
+    for path in [*later, *saved(folder)[len(later) + keep :], *leftovers(folder)]:
         remove(path)
 
 
@@ -148,6 +201,15 @@ def leftovers(folder: Path) -> list[Path]:
     """What a crash left half-written beside the checkpoints."""
     _check_own(folder)
     return list(folder.glob(".*.new"))
+
+
+def _name(k: int) -> str:
+    return f"{k:06d}"
+
+
+def _files(words: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files of a checkpoint beside its words; an earlier version has its history there, too."""
+    return (TENSORS,) if LINES in words["digests"] else (TENSORS, HISTORY)
 
 
 def _check_own(folder: Path) -> None:

@@ -10,7 +10,7 @@ from esgd.run.checkpoint import saved
 from esgd.run.files import digest, read_words, replace_words
 
 SUMS = "SHA256SUMS"
-SUMMED = ("recipe.toml", "manifest.json", "history.jsonl", "model.safetensors")
+SUMMED = ("recipe.toml", "manifest.json", "history.jsonl", "checkpoint/history.jsonl", "model.safetensors")
 """What a run is, beside its checkpoints; its report is made from these, and may be made again."""
 
 

@@ -4,12 +4,14 @@
     manifest.json       versions, seed, engine, fingerprints of the data
     history.jsonl       a line for every finished generation
     checkpoint/000007/  the state after generation 7; the last two are kept
+    checkpoint/history.jsonl  a copy of the history, a line ahead while a generation is saved
     model.safetensors   the fittest network so far
     SHA256SUMS          when the run is finished: what `sha256sum -c` and `esgd verify` check
     report.html         what happened, for people
 
-A checkpoint has a copy of the history until then, so it is whole by itself: a crash costs a generation at most, and a
-damaged history is mended from it. Older checkpoints are removed when the new one, the model and the line are there.
+A checkpoint knows the digest of the history until then, and two files have its lines: a crash costs a generation at
+most, and of history.jsonl and its copy the one that is whole mends the other. Older checkpoints are removed when the
+new one, the model and the line are there.
 """
 
 from __future__ import annotations
@@ -27,17 +29,17 @@ import tomli_w
 from filelock import FileLock, Timeout
 
 from esgd.errors import RunError
-from esgd.generation import State
+from esgd.generation import Growing, State
 from esgd.genome import Genome
 from esgd.run import checkpoint
 from esgd.run.checksums import SUMS, write_sums
-from esgd.run.files import explained, open_to_read, read_words, remove, replace_words
-from esgd.run.history import append_line, read_history, rewrite
-from esgd.run.manifest import differences, read_manifest
+from esgd.run.files import explained, read_words, remove, replace_words
+from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
+from esgd.run.manifest import MANIFEST, differences, read_manifest
 from esgd.run.model import holds_model, write_model
 
 KEPT_CHECKPOINTS = 2
-DAMAGED = "history.jsonl.damaged"
+DAMAGED = f"{HISTORY}.damaged"
 RECIPE = "recipe.toml"
 OURS = (".lock", RECIPE)  # what a run killed at its birth leaves
 
@@ -54,11 +56,11 @@ class RunFolder:
 
     @property
     def history_file(self) -> Path:
-        return self.path / "history.jsonl"
+        return self.path / HISTORY
 
     @property
     def manifest_file(self) -> Path:
-        return self.path / "manifest.json"
+        return self.path / MANIFEST
 
     @property
     def checkpoints(self) -> Path:
@@ -134,12 +136,12 @@ class RunFolder:
             except checkpoint.DamagedError as error:
                 damaged.append(str(error))
             else:
-                damaged += self._mend_history(state.history)
-                return replace(state, history=tuple(read_history(self.history_file))), damaged
-        return None, damaged + self._mend_history(())
+                lines, altered = self._mend_history(state.history)
+                return replace(state, history=Growing(lines)), damaged + altered
+        return None, damaged + self._mend_history(())[1]
 
-    def save(self, state: State, *, run: str) -> State:
-        """Checkpoint, model and history line of a finished generation; returns it with the line as it was written."""
+    def save(self, state: State, *, run: str) -> dict[str, Any]:
+        """Checkpoint, model and history line of a finished generation; returns the line as it was written."""
         begun, line = perf_counter(), state.history[-1]
         kept = f"The state after generation {state.k - 1} is intact." if state.k > 1 else "Nothing earlier was lost."
         self._check_there(kept)
@@ -149,8 +151,8 @@ class RunFolder:
             write_model(self.model_file, state.archive.best.module())
             line = {**line, "seconds": {**line["seconds"], "checkpoint": perf_counter() - begun}}
             append_line(self.history_file, line)
-            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
-        return replace(state, history=(*state.history[:-1], line))
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
+        return line
 
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
         """Make the folder of a finished run whole, and write down its checksums; returns what had to be mended.
@@ -165,7 +167,7 @@ class RunFolder:
                 if not checkpoint.is_whole(path):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
-            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS)
+            checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
             if not holds_model(self.model_file, fittest):
                 write_model(self.model_file, fittest)
                 mended.append(f"{self.model_file} was not the fittest network; it was written again.")
@@ -186,35 +188,29 @@ class RunFolder:
                 f"that it does not become two halves. Put the folder back, or continue it where it is now."
             )
 
-    def _mend_history(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Make history.jsonl hold the checkpoint's lines; one that says something else is kept aside and named.
+    def _mend_history(self, lines: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Make history.jsonl and its copy hold the checkpoint's lines; a history that says something else is kept aside
+        and named. Returns the lines that it has now.
 
         Later lines are dropped, because those generations will be made again, and missing ones are put back. A last
         line without its end was cut short while it was written, and is dropped, too.
         """
-        cut = False
-        try:
-            there = read_history(self.history_file)
-            with open_to_read(self.history_file) as file:
-                ended = [line.endswith(b"\n") for line in file]
-        except FileNotFoundError:
-            there, altered = [], False
-        except RunError:  # a folder, a device
-            there, altered = [], True
-        else:
-            common, cut = min(len(there), len(lines)), not all(ended)
-            altered = (
-                sum(ended) > len(there) or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
-            )
+        found, copy = _found(self.history_file), self.checkpoints / HISTORY
+        there, common = found.lines, min(len(found.lines), len(lines))
+        altered = bool(found.fault) or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
+        whole = [dict(line) for line in (lines if altered else [*there[: len(lines)], *lines[len(there) :]])]
         with explained(self.path, "Mending the history", "It is as it was."):
             if altered:
                 remove(self.path / DAMAGED)
                 self.history_file.rename(self.path / DAMAGED)
-            else:
-                lines = [*there[: len(lines)], *lines[len(there) :]]  # they know what their checkpoints took
-            if lines != there or altered or cut:
-                rewrite(self.history_file, lines)
-        return [f"{self.history_file} is not what the checkpoints say; it was kept as {DAMAGED}."] if altered else []
+            if whole != there or not found.clean:
+                rewrite(self.history_file, whole)  # its lines know what their checkpoints took
+            kept = _found(copy)
+            if not kept.clean or not same_lines(kept.lines, lines):
+                remove(copy)
+                if whole:
+                    rewrite(copy, whole)
+        return whole, [f"{self.history_file} is not what the checkpoints say; it was kept as {DAMAGED}."] * altered
 
 
 @dataclass(frozen=True)
@@ -235,8 +231,8 @@ class NoFolder:
     def latest(self, genome: Genome, *, run: str, allow: Collection[str] = ()) -> tuple[State | None, list[str]]:
         return None, []
 
-    def save(self, state: State, *, run: str) -> State:
-        return state
+    def save(self, state: State, *, run: str) -> dict[str, Any]:
+        return state.history[-1]
 
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
         return []
@@ -250,6 +246,16 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
     else:
         with RunFolder(Path(path)).locked() as folder:
             yield folder
+
+
+def _found(path: Path) -> Found:
+    """The lines of a history; none where there is no file, and a fault where it is a folder or a device."""
+    try:
+        return find_lines(path)
+    except FileNotFoundError:
+        return Found([])
+    except RunError as error:
+        return Found([], str(error), clean=False)
 
 
 def _is_there(path: Path) -> bool:

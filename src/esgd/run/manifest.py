@@ -13,9 +13,10 @@ from typing import Any
 from uuid import uuid4
 
 from esgd.errors import RunError
-from esgd.run.files import read_table
+from esgd.run.files import WORDS_LIMIT, read_table
 from esgd.serialization import respelt
 
+MANIFEST = "manifest.json"
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""
 
@@ -39,6 +40,7 @@ def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str)
 
 
 _TYPES = {"origin": str, "recipe": dict, "seed": int, "engine": dict, "data": dict, "network": dict}
+_SHOWN = {"recipe": dict, "versions": dict, "seed": int}
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
@@ -46,16 +48,31 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
     advice = "It says which recipe and data the run belongs to. Restore it from a copy, or choose a new folder."
     try:
         read = read_table(path)
+        for name in _TYPES:
+            if name not in read:
+                raise RunError(f"{path} is damaged: it has no {name!r}.")
+        _check(read, _TYPES, path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RunError(f"{error} {advice}") from error
-    for name, kind in _TYPES.items():
-        if name not in read:
-            raise RunError(f"{path} is damaged: it has no {name!r}. {advice}")
-        if not isinstance(read[name], kind) or isinstance(read[name], bool):
-            raise RunError(f"{path} is damaged: {name!r} is a {type(read[name]).__name__}. {advice}")
     return read
+
+
+def read_shown(path: Path, *, limit: int = WORDS_LIMIT) -> dict[str, Any]:
+    """What a page says of a run, which may lack anything; empty where there is no manifest."""
+    try:
+        read = read_table(path, limit=limit)
+    except FileNotFoundError:
+        return {}
+    _check(read, _SHOWN, path)
+    return read
+
+
+def _check(read: Mapping[str, Any], kinds: Mapping[str, type], path: Path) -> None:
+    for name, kind in kinds.items():
+        if name in read and (not isinstance(read[name], kind) or isinstance(read[name], bool)):
+            raise RunError(f"{path} is damaged: {name!r} is a {type(read[name]).__name__}.")
 
 
 def digest(manifest: Mapping[str, Any]) -> str:

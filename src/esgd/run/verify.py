@@ -94,13 +94,14 @@ def _run_faults(folder: RunFolder, manifest: Mapping[str, Any], history: Sequenc
     for number, path in enumerate(saved):
         try:
             words, tensors = checkpoint.read(path)
+            lines = checkpoint.lines(path, words)
         except RunError as error:
             yield str(error)
             continue
         if words.get("run", identity(manifest)) != identity(manifest):
             yield f"{path} belongs to another run."
         elif number == 0:
-            if not same_lines(history, read_history(path / checkpoint.HISTORY)):
+            if not same_lines(history, lines):
                 yield f"{folder.history_file} is not the history of {path}."
             yield from _model_faults(folder.model_file, words, tensors)
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from esgd.errors import RunError
 from esgd.report.numerals import spelt
+from esgd.run.history import HISTORY
+from esgd.run.manifest import MANIFEST
 from esgd.watch.followed import Followed
 
 EVERY = 2.0  # seconds between two searches for new folders
@@ -49,7 +51,7 @@ class Runs:
             return
         self._searched = monotonic()
         found = dict(_found(self._folders))
-        self._followed = {id_: self._followed.get(id_) or Followed(*place) for id_, place in found.items()}
+        self._followed = {id_: self._followed.get(id_) or Followed(*place, whole=False) for id_, place in found.items()}
 
 
 def _found(folders: Sequence[Path]) -> Iterator[tuple[str, tuple[Path, str]]]:
@@ -64,7 +66,7 @@ def _found(folders: Sequence[Path]) -> Iterator[tuple[str, tuple[Path, str]]]:
 def _below(folder: Path) -> Iterator[Path]:
     """The folder itself if it is a run, or those below it; what a run keeps inside is not looked at."""
     for place, names, files in os.walk(folder):
-        if "history.jsonl" in files or ("manifest.json" in files and "recipe.toml" in files):
+        if HISTORY in files or (MANIFEST in files and "recipe.toml" in files):
             names.clear()
             yield Path(place)
         names[:] = sorted(name for name in names if not name.startswith("."))

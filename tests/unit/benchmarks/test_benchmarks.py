@@ -222,6 +222,12 @@ def test_growth_visits_four_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_end_of_a_long_run_is_held_against_its_beginning(tmp_path: Path) -> None:
+    (found,) = run("long_runs", tmp_path)["length"].values()
+    assert len(found["first"]) == len(found["last"]) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").is_file(), reason="memory is read from Linux' /proc")
 def test_memory_is_watched_over_whole_generations(tmp_path: Path) -> None:
     found = run("memory", tmp_path, "--only", "loop on one thread")["memory"]["loop on one thread"]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import esgd as library
+from esgd.run import read_history
 from tests.command import esgd
 from tests.unit.run.before.task import recipe, task
 
@@ -34,6 +35,9 @@ def test_a_run_folder_of_an_earlier_version_resumes_with_its_bits(tmp_path: Path
     folder = Path(shutil.copytree(BEFORE / "run", tmp_path / "run"))
     result = library.fit(task, recipe, seed=11, run=folder, engine="loop", progress=False)
     assert close(result.history, json.loads((BEFORE / "expected.json").read_text()))
+    assert len(read_history(folder / "checkpoint" / "history.jsonl")) == len(result.history), (
+        "its checkpoints had their own"
+    )
     assert esgd("verify", folder, cwd=tmp_path).returncode == 0
 
 

@@ -48,7 +48,7 @@ def test_a_run_leaves_what_the_design_promises(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names >= {"recipe.toml", "manifest.json", "history.jsonl", "checkpoint", "model.safetensors", "report.html"}
     assert [line["k"] for line in read_history(folder / "history.jsonl")] == [1, 2, 3]
-    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003"]
+    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003", "history.jsonl"]
 
 
 def test_the_saved_model_is_the_fittest(folder: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_folder_in_use_is_refused(folder: Path) -> None:
 
 def rewind(folder: Path, k: int) -> None:
     """Make a finished run look as if it had been killed after generation k."""
-    lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
-    (folder / "history.jsonl").write_text("".join(lines[:k]))
-    for path in (folder / "checkpoint").iterdir():
+    for path in (folder / "history.jsonl", folder / "checkpoint" / "history.jsonl"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:k]))
+    for path in (folder / "checkpoint").glob("0*"):
         if int(path.name) > k:
             shutil.rmtree(path)
 
@@ -189,7 +189,7 @@ def test_a_half_written_history_line_costs_one_generation(folder: Path) -> None:
 
 def test_a_run_without_any_whole_checkpoint_begins_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = fit(folder)
-    for path in (folder / "checkpoint").iterdir():
+    for path in (folder / "checkpoint").glob("0*"):
         (path / "state.json").write_text("{}")
     again = fit(folder, progress=True)
     assert "Continuing from generation 0" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def bits(folder: Path) -> dict[str, object]:
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     for line in lines:
         del line["seconds"]
-    tensors = load_file(sorted((folder / "checkpoint").iterdir())[-1] / "tensors.safetensors")
+    tensors = load_file(sorted((folder / "checkpoint").glob("0*"))[-1] / "tensors.safetensors")
     model = load_file(folder / "model.safetensors")
     return {
         "history": lines,

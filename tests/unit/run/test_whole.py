@@ -101,8 +101,8 @@ def a_pipe(path: Path) -> None:
 
 
 FILES = ["recipe.toml", "history.jsonl", "model.safetensors", "SHA256SUMS"]
-INNER = ("state.json", "tensors.safetensors", "history.jsonl")
-DEEP = [f"checkpoint/{k}/{name}" for k in ("000002", "000003") for name in INNER]
+INNER = ("state.json", "tensors.safetensors")
+DEEP = ["checkpoint/history.jsonl", *(f"checkpoint/{k}/{name}" for k in ("000002", "000003") for name in INNER)]
 
 
 @pytest.mark.parametrize("damage", [emptied, cut, altered, removed, a_folder, a_pipe])
@@ -158,7 +158,7 @@ def test_resume_removes_the_checkpoint_that_a_kill_kept_from_being_removed(folde
     shutil.copytree(folder / "checkpoint" / "000002", folder / "checkpoint" / "000001")
     (folder / "SHA256SUMS").unlink()
     fit(folder)
-    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003"]
+    assert sorted(path.name for path in (folder / "checkpoint").iterdir()) == ["000002", "000003", "history.jsonl"]
     assert verify(folder).faults == ()
 
 

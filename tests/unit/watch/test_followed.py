@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from esgd.errors import RunError
+from esgd.run.following import HistoryFollower
 from esgd.watch import Followed, Runs
 from tests.unit.watch.histories import line, write_run
 
@@ -203,3 +204,28 @@ def test_runs_of_two_folders_can_be_told_apart(tmp_path: Path) -> None:
         write_run(tmp_path / name / "mine", generations=1)
     listed = Runs([tmp_path / "a", tmp_path / "b"]).listed()["runs"]
     assert [run["name"] for run in listed] == ["a/mine", "b/mine"]
+
+
+def test_a_run_that_is_only_listed_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "run", generations=300, planned=300)
+    runs, read = Runs([tmp_path]), list[int]()
+    new_lines = HistoryFollower.new_lines
+    monkeypatch.setattr(HistoryFollower, "new_lines", lambda self: read.append(1) or new_lines(self))
+    (listed,) = runs.listed()["runs"]
+    assert (listed["k"], listed["status"], listed["fault"]) == (300, "finished", "")
+    assert not read
+    assert len(runs[listed["id"]].after(0)["lines"]) == 300
+    assert runs.listed()["runs"][0]["version"] != listed["version"], "there is more to ask for"
+
+
+def test_a_listed_run_that_goes_on_is_listed_with_its_last_whole_line(tmp_path: Path) -> None:
+    folder, text = write_run(tmp_path / "run", generations=2), json.dumps(line(3)) + "\n"
+    runs = Runs([tmp_path])
+    for piece, k in (("", 2), (text[:40], 2), (text[40:], 3)):
+        with (folder / "history.jsonl").open("a") as file:
+            file.write(piece)
+        assert runs.listed()["runs"][0]["k"] == k
+    (folder / "history.jsonl").write_text("no JSON\n")
+    assert runs.listed()["runs"][0]["status"] == "damaged"
+    (folder / "history.jsonl").unlink()
+    assert (runs.listed()["runs"][0]["k"], runs.listed()["runs"][0]["fault"]) == (0, "")

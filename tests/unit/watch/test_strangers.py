@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esgd.watch import Followed, Runs, followed
+from esgd.run import following
+from esgd.watch import Followed, Runs
 from tests.unit.odd_files import IRREGULAR, NOT_JSON, a_file_without_end, a_link_to_a_file_elsewhere, put
 from tests.unit.watch.histories import line, write_run
 
@@ -60,7 +61,7 @@ def test_a_line_without_end_is_given_up_and_not_read_again(tmp_path: Path, monke
         run.look()
     assert run.k == 2
     assert "Line 3 of run/history.jsonl" in run.fault
-    monkeypatch.setattr(followed, "PIECE", None)  # whoever reads again fails
+    monkeypatch.setattr(following, "PIECE", None)  # whoever reads again fails
     run.look()
     assert run.k == 2
 
@@ -69,7 +70,7 @@ def test_a_line_without_end_is_given_up_and_not_read_again(tmp_path: Path, monke
 def test_a_long_history_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
 ) -> None:
-    monkeypatch.setattr(followed, limit, value)
+    monkeypatch.setattr(following, limit, value)
     run = Followed(write_run(tmp_path / "run", generations=5), "run")
     seen = []
     while run.k < 5:
@@ -82,8 +83,8 @@ def test_a_long_history_is_read_in_pieces(
 
 def test_a_history_beyond_all_measure_is_shown_up_to_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(line(1))
-    monkeypatch.setattr(followed, "PIECE", 2 * len(text))
-    monkeypatch.setattr(followed, "SHOWN", 3 * len(text))
+    monkeypatch.setattr(following, "PIECE", 2 * len(text))
+    monkeypatch.setattr(following, "SHOWN", 3 * len(text))
     run = Followed(write_run(tmp_path / "run", generations=9), "run")
     for _ in range(9):
         run.look()

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from esgd.report.arms import History, finite
+from esgd.run.line import born
 
 SHOWN = 240  # individuals; a tree of more is a thicket
 
@@ -91,11 +92,11 @@ def _ancestors(
             cut += 1
             continue
         parents = tuple(births.get(id_, {}).get("parents", ()))
-        found.append(Ancestor(id_, _born(id_), until[id_], parents))
+        found.append(Ancestor(id_, born(id_)[0], until[id_], parents))
         for parent in dict.fromkeys(parents):
             if parent not in until:
                 heappush(waiting, (_age(parent), parent))
-            until[parent] = max(until.get(parent, 0), _born(id_))
+            until[parent] = max(until.get(parent, 0), born(id_)[0])
     return found, cut
 
 
@@ -115,14 +116,9 @@ def _fittest(history: History) -> str:
     return last["births"][ranked[0][1]]["id"] if ranked and last.get("births") else ""
 
 
-def _born(id_: str) -> int:
-    """The generation in an id, "k.v.i"."""
-    return int(id_.split(".")[0])
-
-
 def _age(id_: str) -> tuple[int, ...]:
     """A key that sorts the youngest first; parents are always older than their children."""
-    return tuple(-int(part) for part in id_.split("."))
+    return tuple(-part for part in born(id_))
 
 
 def _lanes(ancestors: list[Ancestor]) -> dict[str, int]:

@@ -322,7 +322,7 @@
   }
 
   // What a reader would see of the list; if it is the same as before, nothing has to be drawn.
-  const outline = () => JSON.stringify([[...runs.values()].map((run) => [run.id, run.k, run.status, run.fault]), [...at.chosen], at.focus]);
+  const outline = () => JSON.stringify([[...runs.values()].map((run) => [run.id, run.k, run.status, run.fault, run.lines.length]), [...at.chosen], at.focus]);
 
   let waiting = null;
   let drawn = '';

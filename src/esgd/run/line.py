@@ -1,13 +1,51 @@
-"""What a line of history.jsonl must have for a report, so that a damaged one is named and not tripped over."""
+"""A line of history.jsonl: what is known of one generation, and why a value is no such line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from esgd.report.arms import LARGEST
+LARGEST = 10**300
+"""No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
+
+
+class Line(TypedDict):
+    """The record of generation `k`, as `Generation.record()` makes it. A null is a number that is not finite.
+
+    What is not required was not written by every earlier version.
+    """
+
+    k: int
+    best: float | None
+    elite_mean: float | None
+    fitness: list[float | None]
+    offspring_among_elites: float | None
+    backed_off: int
+    checked: int
+    leader: Mapping[str, Any] | None
+    ledger: Mapping[str, int]
+    seconds: Mapping[str, float]
+    guarantee: str
+    stage: NotRequired[str]
+    waiver: NotRequired[str]
+    test: NotRequired[Mapping[str, float | None] | None]
+    notes: NotRequired[list[Mapping[str, str]]]
+    births: NotRequired[list[Mapping[str, Any]]]
+    policies: NotRequired[list[Mapping[str, Any]]]
+    founders: NotRequired[int]
+    diversity: NotRequired[float | None]
+    diverged: NotRequired[int]
+    mean: NotRequired[float | None]
+    elites: NotRequired[int]
+    bytes_moved: NotRequired[int]
+
+
+def misplaced(line: Any, k: int) -> str:
+    """Why a parsed line is not the one of generation k, whatever else it says; nothing where it is."""
+    placed = isinstance(line, dict) and type(line.get("k")) is int and line["k"] == k
+    return "" if placed else f"it is not the record of generation {k}"
 
 
 def line_fault(line: Any, k: int) -> str:
@@ -29,6 +67,17 @@ def line_fault(line: Any, k: int) -> str:
     if "births" in line and len(line["births"]) != len(line["fitness"]):
         return f"it has {len(line['fitness'])} fitnesses and {len(line['births'])} births"
     return "" if line["k"] == k else f"it is about generation {line['k']}"
+
+
+def born(id_: str) -> tuple[int, int, int]:
+    """When an individual came to be: generation, evolution step, number. Step 0 is the SGD step.
+
+    >>> born("3.1.7"), born("3.1.7@5")
+    ((3, 1, 7), (5, 0, 7))
+    """
+    address, *ends = id_.split("@")
+    k, v, i = map(int, address.split("."))
+    return (int(ends[-1]), 0, i) if ends else (k, v, i)
 
 
 def _count(value: Any) -> bool:
@@ -67,19 +116,15 @@ def _policy(value: Any) -> bool:
 
 
 def _id(value: Any) -> bool:
-    """Three numbers, "k.v.i"."""
-    return _text(value) and bool(re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", value))
+    """Three numbers, "k.v.i"; and "@k" for every time that the end of a trajectory became an individual of its own."""
+    return _text(value) and bool(re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}(@\d{1,9})*", value))
 
 
 def _birth(value: Any) -> bool:
-    """An individual whose parents are older than itself."""
+    """An individual whose parents are older than itself; brothers and sisters are not."""
     if not isinstance(value, Mapping) or not _id(value.get("id")) or not _list_of(_id)(value.get("parents")):
         return False
-    return all(_age(parent) < _age(value["id"]) for parent in value["parents"])
-
-
-def _age(id_: str) -> tuple[int, ...]:
-    return tuple(map(int, id_.split(".")[:2]))  # brothers and sisters have the same
+    return all(born(parent)[:2] < born(value["id"])[:2] for parent in value["parents"])
 
 
 def _ledger(value: Any) -> bool:
