@@ -130,7 +130,7 @@ def fit(
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
         this = _identity(recipe, seed, rules)
-        known = folder.begun(this, allow=trusted)
+        known = folder.begun(this, defaults=Recipe().described(), allow=trusted)
         choice = _choice(request, known, rules, recipe, trusted)
         manifest = known or folder.claim(describe(this, engine=encode(choice.engine), why=choice.why, origin=origin))
         state, damaged = folder.latest(rules.genome, run=digest(manifest), allow=trusted)

@@ -33,6 +33,9 @@ class Situation:
     history: Sequence[Mapping[str, Any]] = ()
 
 
+RECENT = 20
+"""Generations that λ remembers, so that it takes no longer in a long run."""
+
 Size = Callable[[Situation], float]
 
 _FUNNEL = "A funnel goes from one number of individuals to another in equal ratios. Use for example Funnel(24, 4)."
@@ -120,7 +123,7 @@ class PerIndividual:
 @dataclass(frozen=True)
 class Earned:
     """λ follows success: `least` at first, doubled after each generation in which an offspring became an elite, halved
-    after each in which none did, and always from `least` to `most`.
+    after each in which none did, and always from `least` to `most`. It remembers twenty generations.
 
     >>> lines = [{"offspring_among_elites": share} for share in (0.5, 0.25, 0.0)]
     >>> [Earned(2, 16)(Situation(k=k, generations=4, history=lines[: k - 1])) for k in range(1, 5)]
@@ -136,6 +139,6 @@ class Earned:
 
     def __call__(self, situation: Situation) -> int:
         size = self.least
-        for line in situation.history:
+        for line in situation.history[-RECENT:]:
             size = min(self.most, 2 * size) if line["offspring_among_elites"] else max(self.least, size // 2)
         return size

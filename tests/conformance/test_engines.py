@@ -67,7 +67,7 @@ def test_the_miniature_gives_early_abort_something_to_do() -> None:
     rules = prepare(miniature(perceptron), RECIPE, 7)
     with Loop(threads=1).open(rules, lambda *tick: None) as loop:
         start = scored(loop, RandomStart()(rules.task, rules.genome, loop, 5, rules.seeds.at("init")))
-        complete = loop.evaluate(start, births(start, rules.seeds), elites=3).complete
+        complete = loop.evaluate(start, births(start, loop, rules.seeds), elites=3).complete
     assert complete.any()
     assert not complete.all()
 

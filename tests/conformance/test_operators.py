@@ -12,6 +12,7 @@ from torch import Tensor
 from esgd import operators
 from esgd.operators import (
     BestOf,
+    BestOfLooks,
     Elitist,
     Gaussian,
     Inverse,
@@ -22,6 +23,7 @@ from esgd.operators import (
     RelativeGaussian,
     Roulette,
     Softmax,
+    Truncation,
     anyone,
     intermediate,
     parents_only,
@@ -29,18 +31,21 @@ from esgd.operators import (
 )
 from esgd.testing import check_backoff, check_mating, check_mutation, check_recombination, check_survival
 
-MATING = [Roulette(), Roulette(smoothing=0.5), Inverse(), Rank(), Rank(smoothing=0.0), Softmax()]
+MATING = [Roulette(), Roulette(smoothing=0.5), Inverse(), Rank(), Rank(smoothing=0.0), Softmax(), Truncation()]
 MUTATION = [Gaussian(), Gaussian(sigma=(0.01, 0.15)), RelativeGaussian(), RelativeGaussian(sigma=(0.0, 0.1))]
 SURVIVAL = [Elitist(rest=rest) for rest in (anyone, parents_only, trajectories)]
+SURVIVAL += [Elitist(rest=rest, ranked=True) for rest in (parents_only, trajectories)]
 BACKOFF = [PerEpoch(), PerEpoch(probability=0.7), PerGeneration(), PerGeneration(probability=0.3), BestOf(), Never()]
-BACKOFF += [BestOf(average=2), BestOf(average=3)]
+BACKOFF += [BestOf(average=2), BestOf(average=3), BestOfLooks(), BestOfLooks(looks=(), mean=0.0, ema=1.0)]
 COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF]
 
 
 def test_no_operator_that_has_a_check_is_left_out() -> None:
-    verbs = {"Fresh", "Carried", "CarriedByMate", "Averaged", "FromFittest", "Reestimated"}
+    verbs = {"Fresh", "Carried", "CarriedByMate", "Uninterrupted", "Averaged", "FromFittest", "Reestimated", "Anchor"}
     starts = {"Perturbed", "RandomStart", "Saved"}
-    strategies = {name for name in operators.__all__ if name[0].isupper()} - verbs - starts
+    kinds = {"OffspringKind", "Mated", "Cloned", "Extrapolated", "MeanOfElites", "GreedySoup"}
+    waives = {"Replacement"}  # offspring that are less fit take a place, which is what PBT does
+    strategies = {name for name in operators.__all__ if name[0].isupper()} - verbs - starts - kinds - waives
     assert {type(each).__name__ for each in COVERED} == strategies
 
 

@@ -11,6 +11,7 @@ from esgd.operators import (
     Elitist,
     Fresh,
     Gaussian,
+    Mated,
     PerEpoch,
     PerGeneration,
     RandomStart,
@@ -41,7 +42,9 @@ DEFAULTS = {
     "species": Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2)))),
     "backoff": PerGeneration(probability=1.0),
     "mating": Roulette(floor=0.01, smoothing=1.0),
+    "mates_from": anyone,
     "recombination": intermediate,
+    "kinds": (Mated(),),
     "mutation": Gaussian(sigma=0.01),
     "survival": Elitist(rest=anyone),
     "start": RandomStart(),
@@ -49,6 +52,7 @@ DEFAULTS = {
     "fine_tuning": None,
     "buffers": Reestimated(samples=1024),
     "baggage": Fresh(),
+    "anchor": None,
     "early_abort": True,
 }
 

@@ -26,6 +26,7 @@ from esgd.operators import (
     Roulette,
     Softmax,
 )
+from esgd.population import Birth
 from esgd.protocols import Role
 from esgd.randomness import Seeds
 from esgd.schedules import Steps
@@ -357,11 +358,7 @@ def test_a_second_evolution_step_breeds_the_population_that_the_first_one_left()
 
 def test_every_evolution_step_draws_its_own_mates() -> None:
     recipe, population = esgd.Recipe(population=6, offspring=30), of_fitness([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    drawn = {
-        (k, v): [birth.mates for birth in recipe.breed(population, [Role.HELD] * 6, k=k, v=v, seeds=Seeds(0))]
-        for k in (1, 2)
-        for v in (1, 2)
-    }
+    drawn = {(k, v): [birth.mates for birth in bred(recipe, population, k, v)] for k in (1, 2) for v in (1, 2)}
     assert len({tuple(mates) for mates in drawn.values()}) == 4
 
 
@@ -475,6 +472,14 @@ def test_arms_of_a_seed_start_from_the_same_population(seed: int) -> None:
     assert plain.before == ablation.before
     assert plain.policies == ablation.policies
     assert plain.after == ablation.after
+
+
+def bred(recipe: esgd.Recipe, population: esgd.Population, k: int, v: int) -> list[Birth]:
+    """The births of an evolution step."""
+    stage, state = list(recipe.stages())[k - 1], esgd.State(k - 1, population, population.champion)
+    with session(classify(), recipe) as open_:
+        roles = [Role.HELD] * len(population)
+        return recipe.breed(population, roles, stage, state, v=v, session=open_, seeds=Seeds(0))
 
 
 def of_fitness(losses: list[float]) -> esgd.Population:

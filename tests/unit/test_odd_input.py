@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from esgd import work
+from esgd.cli import explain
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy

@@ -16,19 +16,27 @@ from hypothesis import strategies as st
 from torch import nn
 
 import esgd
-from esgd import Policy, operators, schedules, species
+from esgd import Policy, operators, schedules, sizes, species
 from esgd.errors import RecipeError
 from esgd.operators import (
+    Anchor,
     Averaged,
     BestOf,
+    BestOfLooks,
     Carried,
     CarriedByMate,
+    Cloned,
     Elitist,
+    Extrapolated,
     Fresh,
     FromFittest,
     Gaussian,
+    GreedySoup,
     Inverse,
+    Mated,
+    MeanOfElites,
     Never,
+    OffspringKind,
     PerEpoch,
     PerGeneration,
     Perturbed,
@@ -36,16 +44,20 @@ from esgd.operators import (
     Rank,
     Reestimated,
     RelativeGaussian,
+    Replacement,
     Roulette,
     Saved,
     Softmax,
+    Truncation,
+    Uninterrupted,
     anyone,
     intermediate,
     parents_only,
     trajectories,
 )
-from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Tail
+from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
 from esgd.serialization import decode, digest, encode
+from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
 from esgd.species import (
     Adam,
     Choice,
@@ -72,6 +84,7 @@ any_schedule = st.one_of(
     floors.map(lambda floor: Linear(floor=floor)),
     floors.map(lambda floor: Tail(floor=floor)),
     floors.map(lambda floor: CosineRun(floor=floor)),
+    st.builds(Swa, start=probability, floor=floors),
     st.builds(Steps, after=st.lists(counts, max_size=3), factor=positive),
 )
 any_distribution = st.one_of(
@@ -81,9 +94,7 @@ any_distribution = st.one_of(
     st.lists(st.floats(0, 1) | st.text(max_size=3) | st.booleans(), min_size=1, max_size=3).map(Choice),
     st.just(Choice((1, 2), (0.25, 0.75))),
 )
-keywords = st.dictionaries(
-    st.sampled_from(["weight_decay", "eps", "dampening"]), positive | any_distribution, max_size=2
-)
+keywords = st.dictionaries(st.sampled_from(["weight_decay", "foreach"]), positive | any_distribution, max_size=2)
 settings = st.dictionaries(st.sampled_from(["batch_size", "dropout"]), positive | any_distribution, max_size=2)
 any_policy = st.builds(
     Policy,
@@ -117,7 +128,14 @@ any_species = st.recursive(
         st.lists(inner, min_size=1, max_size=3).map(lambda each: Mixture(species=each)),
         st.tuples(inner, inner).map(lambda pair: Mixture(species=pair, weights=(0.8, 0.2))),
         inner.map(lambda each: Once(species=each)),
-        st.builds(Inherited, species=inner, probability=floors, jitter=positive, clip=st.none() | ranges),
+        st.builds(
+            Inherited,
+            species=inner,
+            probability=floors,
+            jitter=positive,
+            clip=st.none() | ranges,
+            offspring_only=st.booleans(),
+        ),
     ),
     max_leaves=4,
 )
@@ -127,14 +145,31 @@ any_operator = st.one_of(
     st.builds(PerEpoch, probability=probability),
     st.builds(PerGeneration, probability=probability),
     st.builds(BestOf, average=st.integers(2, 9) | st.just(0)),
+    st.builds(
+        BestOfLooks,
+        looks=st.lists(probability, max_size=3).map(tuple),
+        mean=floors,
+        every=st.integers(1, 9),
+        ema=st.none() | positive,
+    ),
     st.just(Never()),
+    st.builds(Truncation, share=probability),
+    st.builds(Anchor, strength=probability, every=st.integers(1, 99), after=st.integers(0, 9)),
+    st.builds(Extrapolated, alpha=smoothing, share=floors),
+    st.builds(GreedySoup, most=st.integers(2, 9)),
+    st.sampled_from([Uninterrupted(), Replacement(), MeanOfElites(), Mated(), Cloned(share=0.5)]),
+    st.builds(Funnel, st.integers(1, 99), st.integers(1, 99)),
+    st.builds(Each, st.lists(floors, min_size=1, max_size=3).map(tuple)),
+    st.builds(Shared, positive),
+    st.builds(PerIndividual, floors),
+    st.builds(Earned, st.integers(1, 4), st.integers(4, 99)),
     st.builds(Roulette, floor=positive, smoothing=smoothing),
     st.builds(Inverse, smoothing=smoothing),
     st.builds(Rank, smoothing=smoothing),
     st.builds(Softmax, temperature=positive, smoothing=smoothing),
     st.builds(Gaussian, sigma=sigmas),
     st.builds(RelativeGaussian, sigma=sigmas),
-    st.builds(Elitist, rest=st.sampled_from([anyone, parents_only, trajectories])),
+    st.builds(Elitist, rest=st.sampled_from([anyone, parents_only, trajectories]), ranked=st.booleans()),
     st.sampled_from([Fresh(), Carried(), CarriedByMate(), Averaged(), FromFittest(), RandomStart(), intermediate]),
     st.builds(Reestimated, samples=st.integers(2, 10**6)),
     st.builds(
@@ -157,13 +192,16 @@ def test_every_strategy_goes_through_toml_and_json_and_comes_back(value: Any) ->
 
 
 def test_no_strategy_is_left_out_of_the_round_trip() -> None:
-    public = {getattr(room, name) for room in (operators, species, schedules) for name in room.__all__}
+    public = {getattr(room, name) for room in (operators, species, schedules, sizes) for name in room.__all__}
+    public -= {OffspringKind}  # a protocol
     spelt = {thing for thing in public if isinstance(thing, type)}
     covered = {
         *(PerEpoch, PerGeneration, BestOf, Never, Roulette, Inverse, Rank, Softmax, Gaussian, RelativeGaussian),
         *(Elitist, Fresh, Carried, CarriedByMate, Averaged, FromFittest, RandomStart, Reestimated, Perturbed, Saved),
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice),
-        *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited),
+        *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Swa),
+        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup),
+        *(Funnel, Each, Shared, PerIndividual, Earned),
     }
     assert spelt == covered
 

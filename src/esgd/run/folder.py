@@ -92,12 +92,17 @@ class RunFolder:
         finally:
             lock.release()
 
-    def begun(self, identity: Mapping[str, Any], *, allow: Collection[str] = ()) -> dict[str, Any] | None:
-        """The manifest of the run that has saved something here, or None where none has; another run is refused."""
+    def begun(
+        self, identity: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None, allow: Collection[str] = ()
+    ) -> dict[str, Any] | None:
+        """The manifest of the run that has saved something here, or None where none has; another run is refused.
+
+        `defaults` are those of a recipe: a run of an earlier version did not write inputs that it did not have.
+        """
         known = self.manifest()
         if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
             return None
-        found = differences(known, identity, allow=allow)
+        found = differences(known, identity, defaults=defaults, allow=allow)
         if found:
             shown = "\n  ".join(found[:12])
             raise RunError(
@@ -222,7 +227,9 @@ class NoFolder:
     def manifest(self) -> None:
         return None
 
-    def begun(self, identity: Mapping[str, Any], *, allow: Collection[str] = ()) -> None:
+    def begun(
+        self, identity: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None, allow: Collection[str] = ()
+    ) -> None:
         return None
 
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:

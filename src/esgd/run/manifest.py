@@ -81,13 +81,21 @@ def digest(manifest: Mapping[str, Any]) -> str:
     return sha256(words.encode()).hexdigest()
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any], *, allow: Collection[str] = ()) -> list[str]:
+def differences(
+    there: Mapping[str, Any],
+    here: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    allow: Collection[str] = (),
+) -> list[str]:
     """How the identity in a folder differs from that of the run at hand, a line each.
 
-    The recipe of an earlier version is compared as it would be written today; `allow` has the packages it may name.
+    The recipe of an earlier version is compared as it would be written today: inputs that it did not have are at their
+    `defaults`. `allow` has the packages it may name.
     """
     if there.get("recipe") != here.get("recipe"):
-        there = {**there, "recipe": {name: respelt(value, allow=allow) for name, value in there["recipe"].items()}}
+        spelt = {name: respelt(value, allow=allow) for name, value in there["recipe"].items()}
+        there = {**there, "recipe": {**(defaults or {}), **spelt}}
     return [
         f"{path}: {before!r} in the folder, {now!r} now"
         for name in IDENTITY

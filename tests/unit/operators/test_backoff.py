@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from esgd.averages import IterateAverage
 from esgd.errors import RecipeError
-from esgd.operators import BestOf, Never, PerEpoch, PerGeneration
+from esgd.operators import BestOf, BestOfLooks, Never, PerEpoch, PerGeneration
 from esgd.operators.backoff import degraded
 
 
@@ -39,6 +40,12 @@ class Landscape:
         self.epochs += 1
         self.fitness = torch.full_like(self.fitness, nan)
 
+    def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
+        while self.epochs < until:
+            self.epoch()
+            for average in averages:
+                average.take([self.place_], epochs=1.0)
+
     def measure(self) -> Tensor:
         self.measured += 1
         self.fitness = self._look()
@@ -54,6 +61,9 @@ class Landscape:
     def place(self, rows: Tensor) -> None:
         self.place_ = rows
         self.fitness = torch.full_like(self.fitness, nan)
+
+    def place_average(self, average: IterateAverage) -> None:
+        self.place(average.tensors[0])
 
     def coin(self, number: int) -> Tensor:
         return torch.full_like(self.fitness, self.coins[number] if self.coins else 0.0)
@@ -199,3 +209,24 @@ def test_a_mean_of_one_or_fewer_is_refused(average: int) -> None:
         RecipeError, match=f"average={average} (makes no mean|is below 0).*Use average=0 for none, or 2 and more"
     ):
         BestOf(average=average)
+
+
+def test_looks_find_a_dip_on_the_way_and_a_mean_between_two_ends() -> None:
+    landscape, refused = trajectory(BestOfLooks(mean=0.0), INTO_A_DIP, UPHILL, DOWNHILL)
+    assert where(landscape) == [1, 0, 2]
+    assert refused == [0, 1, 0]
+    assert landscape.measured == 2
+    valley = {0: 3.0, 1: 3.0, 2: 2.0, 3: 0.5, 4: 2.0}
+    landscape, _ = trajectory(BestOfLooks(looks=(), every=1), {**valley, 3.5: 0.1}, epochs=4)
+    assert where(landscape) == [3.5], "the mean of the places after 3 and 4 epochs"
+
+
+def test_an_exponential_average_is_a_candidate_too() -> None:
+    heights = {0: 9.0, 1: 8.0, 2: 7.0}
+    average = IterateAverage(every=1, memory=1.0)
+    for at in (1.0, 2.0):
+        average.take([torch.tensor(at)], epochs=1.0)
+    between = float(average.tensors[0])
+    assert 1.5 < between < 2.0, "later places weigh more"
+    landscape, _ = trajectory(BestOfLooks(looks=(), mean=0.0, every=1, ema=1.0), {**heights, between: 1.0})
+    assert where(landscape) == [between]

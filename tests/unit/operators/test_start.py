@@ -225,5 +225,7 @@ def test_an_immigrant_on_another_frozen_base_is_refused_in_a_run() -> None:
 
 def test_a_start_of_another_size_is_refused() -> None:
     (generation,) = esgd.evolve(classify(), esgd.Recipe(population=3, **STILL), seed=0)
-    with pytest.raises(RecipeError, match="the start has 3 individuals, but population=5.*set population=3"):
+    with pytest.raises(
+        RecipeError, match="the start has 3 individuals, but generation 1 of this recipe trains 5.*set population=3"
+    ):
         next(esgd.evolve(classify(), esgd.Recipe(population=5), seed=0, start=generation.population))

@@ -18,8 +18,8 @@ from tests.small import classify, session
 
 roles = st.lists(st.sampled_from(Role), min_size=4, max_size=15)
 ADMITS = {
-    anyone: {Role.MOVED, Role.HELD, Role.IMMIGRANT, Role.OFFSPRING},
-    parents_only: {Role.MOVED, Role.HELD},
+    anyone: {Role.MOVED, Role.PASSED, Role.HELD, Role.IMMIGRANT, Role.OFFSPRING},
+    parents_only: {Role.MOVED, Role.PASSED, Role.HELD},
     trajectories: {Role.MOVED, Role.END},
 }
 
@@ -83,10 +83,11 @@ def test_the_end_of_a_backed_off_walk_is_nobodys_mate() -> None:
     recipe = esgd.Recipe(population=3, offspring=100, survival=Elitist(rest=trajectories))
     with session(classify(), recipe) as open_:
         genome = open_.rules.genome
-    everyone = replace(
-        esgd.Population.founders(genome, torch.zeros(5, genome.size), {}),
-        fitness=torch.tensor([3.0, 4.0, 5.0, 1.0, 2.0], dtype=torch.float64),
-    )
-    roles = [Role.MOVED, Role.HELD, Role.IMMIGRANT, Role.END, Role.END]
-    births = recipe.breed(everyone, roles, k=1, v=1, seeds=Seeds(0))
+        everyone = replace(
+            esgd.Population.founders(genome, torch.zeros(5, genome.size), {}),
+            fitness=torch.tensor([3.0, 4.0, 5.0, 1.0, 2.0], dtype=torch.float64),
+        )
+        roles = [Role.MOVED, Role.HELD, Role.IMMIGRANT, Role.END, Role.END]
+        state = esgd.State(0, everyone, everyone.champion)
+        births = recipe.breed(everyone, roles, next(recipe.stages()), state, v=1, session=open_, seeds=Seeds(0))
     assert {mate for birth in births for mate in birth.mates} == {0, 1, 2}
