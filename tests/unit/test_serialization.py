@@ -132,7 +132,7 @@ any_species = st.recursive(
             Inherited,
             species=inner,
             probability=floors,
-            jitter=positive,
+            jitter=st.floats(0, 50),
             clip=st.none() | ranges,
             offspring_only=st.booleans(),
         ),
