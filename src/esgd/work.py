@@ -60,13 +60,17 @@ class Costs:
 
 def expected_work(costs: Costs, recipe: Recipe) -> float:
     """The work of a run, if no evaluation is aborted early."""
-    total = costs.look * (recipe.population_of(1) + 1 + len(recipe.immigrants))  # the start, and its leader twice
+    sgd = sum(stage.population * costs.sgd(stage.sgd_epochs, stage.before) for stage in recipe.stages())
+    return sgd + expected_looks(costs, recipe)
+
+
+def expected_looks(costs: Costs, recipe: Recipe) -> float:
+    """The part of it that is spent on looking at the fitness."""
+    looks = recipe.population_of(1) + 1 + len(recipe.immigrants)  # the start, and its leader twice
     for stage in recipe.stages():
-        total += stage.population * (
-            costs.sgd(stage.sgd_epochs, stage.before) + costs.look * measurements(recipe.backoff, stage.sgd_epochs)
-        )
-        total += costs.look * stage.evolution_steps * _evaluated(recipe, stage)
-    return total
+        looks += stage.population * measurements(recipe.backoff, stage.sgd_epochs)
+        looks += stage.evolution_steps * _evaluated(recipe, stage)
+    return costs.look * looks
 
 
 def _evaluated(recipe: Recipe, stage: Stage) -> int:
