@@ -39,7 +39,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
-from esgd.work import Costs, expected_looks, expected_work, sized
+from esgd.work import Costs, check_work, expected_looks, expected_work, sized
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -65,6 +65,7 @@ def ours(task: Task, work: float, *, fitness_share: float = 0.2) -> Recipe:
     of ends of trajectories; they take a place only from one that is less fit. There are as many generations, 4 to 20,
     as `fitness_share` of the work can pay the looks of.
     """
+    check_work(work)
     race = Each((12, 6, 3, 2))
 
     def recipe(generations: int, epochs: float) -> Recipe:
@@ -73,7 +74,7 @@ def ours(task: Task, work: float, *, fitness_share: float = 0.2) -> Recipe:
             elites=1.0,
             generations=generations,
             sgd_epochs=Shared(epochs / generations),
-            offspring=Earned(1, 4),
+            offspring=Earned(1, 3),
             mates={2: 0.5, 3: 0.5},
             mates_from=trajectories,
             kinds=(Mated(), MeanOfElites()),
@@ -98,6 +99,7 @@ def paper(task: Task, work: float) -> Recipe:
     Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
     """
     plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))))
+    check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
     generations = max(1, int(work / once))

@@ -155,7 +155,7 @@ any_operator = st.one_of(
     st.just(Never()),
     st.builds(Truncation, share=probability),
     st.builds(Anchor, strength=probability, every=st.integers(1, 99), after=st.integers(0, 9)),
-    st.builds(Extrapolated, alpha=smoothing, share=floors),
+    st.builds(Extrapolated, alpha=smoothing, share=positive),
     st.builds(GreedySoup, most=st.integers(2, 9)),
     st.sampled_from([Uninterrupted(), Replacement(), MeanOfElites(), Mated(), Cloned(share=0.5)]),
     st.builds(Funnel, st.integers(1, 99), st.integers(1, 99)),
