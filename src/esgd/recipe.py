@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import partial, reduce
 from math import ceil
+from operator import add
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ from esgd.protocols import (
 from esgd.randomness import Seeds
 from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd.serialization import decode, encode
-from esgd.sizes import PerIndividual, Situation, Size
+from esgd.sizes import PerIndividual, Situation, Size, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.validation import check_field, check_species
 from esgd.wording import in_words
@@ -95,7 +96,7 @@ class Stage:
     | `elites`          | m_k     | the best of these                                |
     | `sgd_epochs`      | K_s     | epochs of the SGD step                           |
     | `evolution_steps` | K_v     | evolution steps                                  |
-    | `before`          |         | epochs of SGD in earlier generations             |
+    | `before`, `total` |         | epochs of SGD in earlier generations, and in all |
     """
 
     k: int
@@ -106,6 +107,7 @@ class Stage:
     sgd_epochs: float
     evolution_steps: int
     before: float
+    total: float
     name: str = "evolution"
 
 
@@ -179,29 +181,32 @@ class Recipe:
 
     def population_of(self, k: int) -> int:
         """μ_k, the individuals that are trained in generation k; those after the last are as many as in it."""
-        return int(self._at(self.population, min(k, self.generations)))
+        return int(self._at("population", min(k, self.generations), whole=True))
 
     def elites_of(self, k: int) -> int:
         """m_k, the best that survive generation k: of a fraction, that part of the survivors."""
         survivors = self.population_of(k + 1)
-        elites = self._at(self.elites, k, population=survivors)
-        count = elites if isinstance(elites, int) else max(1, round(elites * survivors))
-        return min(count, survivors)
+        elites = self._at("elites", k, population=survivors)
+        if isinstance(self.elites, float) or (callable(self.elites) and elites < 1):
+            elites = max(1, round(elites * survivors))
+        return min(int(elites), survivors)
 
     def epochs_of(self, k: int) -> float:
         """K_s of generation k."""
-        epochs: float = self._at(self.sgd_epochs, k, population=self.population_of(k))
-        return epochs
+        return self._at("sgd_epochs", k, population=self.population_of(k))
 
-    def offspring_of(self, k: int, history: Sequence[Mapping[str, Any]] = ()) -> int:
-        """λ_k, the offspring in each evolution step of generation k; `history` is that of the generations before."""
-        offspring = PerIndividual(OFFSPRING_PER_PARENT) if self.offspring is None else self.offspring
-        return int(self._at(offspring, k, population=self.population_of(k), history=history))
+    def offspring_of(self, k: int, history: Sequence[Mapping[str, Any]] | None = None) -> int:
+        """λ_k, the offspring in each evolution step of generation k; `history` is that of the generations before, if
+        there is one yet."""
+        if self.offspring is None:
+            return OFFSPRING_PER_PARENT * self.population_of(k)
+        return int(self._at("offspring", k, population=self.population_of(k), history=history, whole=True))
 
-    def _at(self, size: float | Size, k: int, **more: Any) -> Any:
-        if isinstance(size, int | float):
-            return size
-        return size(Situation(k=k, generations=self.generations, **more))
+    def _at(self, name: str, k: int, *, whole: bool = False, **more: Any) -> float:
+        size = getattr(self, name)
+        if not callable(size):
+            return size  # type: ignore[no-any-return]
+        return size_in(name, size, Situation(k=k, generations=self.generations, **more), whole=whole)
 
     @property
     def largest(self) -> tuple[int, int]:
@@ -238,9 +243,10 @@ class Recipe:
         return self._epochs_before(self.generations + 1) + (self.fine_tuning.epochs if self.fine_tuning else 0)
 
     def _epochs_before(self, k: int) -> float:
-        if isinstance(self.sgd_epochs, int | float):
+        """Always added up in the same way: a resumed run must have the same number."""
+        if not callable(self.sgd_epochs):
             return (k - 1) * self.sgd_epochs
-        return sum(map(self.epochs_of, range(1, k)))
+        return reduce(add, map(self.epochs_of, range(1, k)), 0.0)
 
     @property
     def load(self) -> Load:
@@ -254,7 +260,7 @@ class Recipe:
 
     def stages(self, after: int = 0) -> Iterator[Stage]:
         """The generations that follow generation `after`: K of them, and the fine-tuning if there is one."""
-        before = self._epochs_before(min(after, self.generations) + 1)
+        total, before = self.total_epochs, self._epochs_before(min(after, self.generations) + 1)
         selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
         for k in range(after + 1, self.generations + 1):
             epochs = self.epochs_of(k)
@@ -266,7 +272,8 @@ class Recipe:
                 elites=self.elites_of(k),
                 sgd_epochs=epochs,
                 evolution_steps=self.evolution_steps if selects else 0,
-                before=before,
+                before=before if callable(self.sgd_epochs) else self._epochs_before(k),
+                total=total,
             )
             before += epochs
         if self.fine_tuning is not None and after <= self.generations:
@@ -279,7 +286,8 @@ class Recipe:
                 elites=self.elites_of(last),
                 sgd_epochs=tuning.epochs,
                 evolution_steps=0,
-                before=before,
+                before=self._epochs_before(last + 1),
+                total=total,
                 name="fine-tuning",
             )
 
@@ -316,16 +324,23 @@ class Recipe:
     ) -> list[int]:
         """Indices of the m elites and the other survivors, among everyone and then the scored births.
 
-        Where SGD is not interrupted, the end of a trajectory lives on in its individual and is no candidate itself.
+        Where SGD is not interrupted, every parent is a trajectory that continues, and its end is no candidate itself.
         """
         fitness, every = (
             torch.cat([everyone.fitness, scores.fitness]),
             [*roles, *[Role.OFFSPRING] * len(scores.fitness)],
         )
+        if continues(self.baggage):
+            every = [Role.MOVED if role in (Role.PASSED, Role.HELD) else role for role in every]
         free = [i for i, role in enumerate(every) if role is not Role.END or not continues(self.baggage)]
         chosen = self.survival(
             fitness[free], [every[i] for i in free], size=stage.survivors, elites=stage.elites, generator=generator
         )
+        if len(chosen) != stage.survivors:
+            raise RecipeError(
+                f"generation {stage.k} leaves {len(chosen)} individuals, and {stage.survivors} are to be trained next. "
+                f"There are too few offspring for a population that grows. Use more offspring, or other kinds."
+            )
         return [free[i] for i in chosen]
 
     def _repr_html_(self) -> str:

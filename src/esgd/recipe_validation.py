@@ -86,10 +86,7 @@ def _check_schedules(recipe: Recipe) -> None:
                 raise RecipeError(
                     f"{name}={shown(getattr(recipe, name))} is {value} in generation {k} or the next, below {least}."
                 )
-        if not 0 <= recipe.epochs_of(k) < inf:
-            raise RecipeError(
-                f"sgd_epochs={shown(recipe.sgd_epochs)} is {recipe.epochs_of(k)} in generation {k}. {_EPOCHS}"
-            )
+        recipe.epochs_of(k)
         if recipe.elites_of(k) < 1:
             raise RecipeError(f"elites={shown(recipe.elites)} is below 1 in generation {k}. The best always survives.")
         if after > mu + born:
@@ -149,7 +146,8 @@ def _check_strategies(recipe: Recipe) -> None:
     check_function(
         "mates_from", recipe.mates_from, "role", meaning="It tells from a Role whether a candidate may mate."
     )
-    if not isinstance(recipe.kinds, tuple | list) or not all(_fits(kind, OffspringKind) for kind in recipe.kinds):
+    listed = recipe.kinds if isinstance(recipe.kinds, tuple | list) else ()
+    if not listed or not all(_fits(kind, OffspringKind) for kind in listed):
         raise RecipeError(
             f"kinds={shown(recipe.kinds)} is not a list of kinds of offspring. Use for example kinds=(Mated(),); see "
             f"esgd.operators."

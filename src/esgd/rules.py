@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from esgd.errors import RecipeError, did_you_mean
 from esgd.operators import (
@@ -22,7 +23,6 @@ from esgd.operators import (
     BestOfLooks,
     CarriedByMate,
     Cloned,
-    Elitist,
     Gaussian,
     GreedySoup,
     Mated,
@@ -39,7 +39,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
-from esgd.work import Costs, expected_work, sized
+from esgd.work import Costs, check_work, expected_looks, expected_work, sized
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -51,36 +51,46 @@ RATES: Species = Mixture(
 )
 """What every rule draws from: the ranges of `Recipe()`, annealed by one cosine over the run."""
 
+FEWEST, MOST = 4, 20  # generations of our rules
+
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
 
-def ours(task: Task, work: float) -> Recipe:
+def ours(task: Task, work: float, *, fitness_share: float = 0.2) -> Recipe:
     """A race, then a few trajectories that are never interrupted; offspring only while they become elites.
 
     Three generations halve twelve individuals down to two, each with as much work as any other generation. The best
     place that a trajectory has passed competes, and the mean of its late iterates is such a place. Offspring are means
-    of ends of trajectories; they take a place only from one that is less fit.
+    of ends of trajectories; they take a place only from one that is less fit. There are as many generations, 4 to 20,
+    as `fitness_share` of the work can pay the looks of.
     """
-    return sized(
-        task,
-        work,
-        lambda epochs: Recipe(
-            population=Each((12, 6, 3, 2)),
+    check_work(work)
+    race = Each((12, 6, 3, 2))
+
+    def recipe(generations: int, epochs: float) -> Recipe:
+        return Recipe(
+            population=race,
             elites=1.0,
-            generations=10,
-            sgd_epochs=Shared(epochs / 10),
-            offspring=Earned(1, 4),
+            generations=generations,
+            sgd_epochs=Shared(epochs / generations),
+            offspring=Earned(1, 3),
             mates={2: 0.5, 3: 0.5},
             mates_from=trajectories,
             kinds=(Mated(), MeanOfElites()),
             mutation=Gaussian(sigma=0.0),
-            survival=Elitist(rest=trajectories, ranked=True),
             backoff=BestOfLooks(),
             baggage=Uninterrupted(),
             species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
-        ),
-    )
+        )
+
+    costs = Costs.of(task, recipe(FEWEST, 1.0))
+    affordable = [
+        generations
+        for generations in range(FEWEST, MOST + 1)
+        if expected_looks(costs, recipe(generations, 1.0)) <= fitness_share * work
+    ]
+    return sized(task, work, partial(recipe, max(affordable, default=FEWEST)))
 
 
 def paper(task: Task, work: float) -> Recipe:
@@ -89,6 +99,7 @@ def paper(task: Task, work: float) -> Recipe:
     Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
     """
     plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))))
+    check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
     generations = max(1, int(work / once))

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esgd.validation import check_field, check_list, check_number
+from esgd.errors import RecipeError, shown
+from esgd.validation import LARGEST, check_field, check_list, check_number
 
 __all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared"]
 
@@ -25,12 +26,13 @@ class Situation:
     | `generations` | K                                                                          |
     | `population`  | μ_k, the individuals that are trained in it; of μ itself, 0                |
     | `history`     | the history lines of the generations before it; only λ may depend on these |
+    |               | and it is None where a run is planned                                      |
     """
 
     k: int
     generations: int
     population: int = 0
-    history: Sequence[Mapping[str, Any]] = ()
+    history: Sequence[Mapping[str, Any]] | None = None
 
 
 RECENT = 20
@@ -38,11 +40,25 @@ RECENT = 20
 
 Size = Callable[[Situation], float]
 
+_SIZE = "A size is a number that is not negative. Use for example Funnel(24, 4); see esgd.sizes."
 _FUNNEL = "A funnel goes from one number of individuals to another in equal ratios. Use for example Funnel(24, 4)."
 _EACH = "It has one number for each generation; the last one stays. Use for example Each((8, 4, 2, 1))."
 _SHARED = "It is the number of epochs that all individuals of a generation train together, μ_k K_s. Use for example 24."
 _PER_INDIVIDUAL = "It is λ_k / μ_k, the offspring for each individual. Use 4 for the paper's ratio, 0 for none."
 _EARNED = "λ is doubled while offspring become elites and halved while they do not. Use for example Earned(2, 16)."
+
+
+def size_in(name: str, size: Size, situation: Situation, *, whole: bool = False) -> float:
+    """What a function says for a situation, if that is a size."""
+    meaning = f"{name}={shown(size)} says so for generation {situation.k}. {_SIZE}"
+    try:
+        said = size(situation)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecipeError(f"{type(error).__name__}: {error}. {meaning}") from error
+    number: float = check_number(name, said, at_least=0, at_most=LARGEST, meaning=meaning)
+    if whole and number != int(number):
+        raise RecipeError(f"{name}={number} is not a whole number. {meaning}")
+    return number
 
 
 @dataclass(frozen=True)
@@ -57,8 +73,8 @@ class Funnel:
     last: int
 
     def __post_init__(self) -> None:
-        check_field(self, "first", at_least=1, whole=True, meaning=_FUNNEL)
-        check_field(self, "last", at_least=1, whole=True, meaning=_FUNNEL)
+        check_field(self, "first", at_least=1, at_most=LARGEST, whole=True, meaning=_FUNNEL)
+        check_field(self, "last", at_least=1, at_most=LARGEST, whole=True, meaning=_FUNNEL)
 
     def __call__(self, situation: Situation) -> int:
         way = (situation.k - 1) / max(1, situation.generations - 1)
@@ -123,7 +139,8 @@ class PerIndividual:
 @dataclass(frozen=True)
 class Earned:
     """λ follows success: `least` at first, doubled after each generation in which an offspring became an elite, halved
-    after each in which none did, and always from `least` to `most`. It remembers twenty generations.
+    after each in which none did, and always from `least` to `most`. It remembers twenty generations. A plan reckons
+    with the middle.
 
     >>> lines = [{"offspring_among_elites": share} for share in (0.5, 0.25, 0.0)]
     >>> [Earned(2, 16)(Situation(k=k, generations=4, history=lines[: k - 1])) for k in range(1, 5)]
@@ -138,6 +155,8 @@ class Earned:
         check_field(self, "most", at_least=self.least, whole=True, meaning=_EARNED)
 
     def __call__(self, situation: Situation) -> int:
+        if situation.history is None:
+            return (self.least + self.most) // 2
         size = self.least
         for line in situation.history[-RECENT:]:
             size = min(self.most, 2 * size) if line["offspring_among_elites"] else max(self.least, size // 2)

@@ -49,7 +49,7 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
         epochs=stage.sgd_epochs,
         backoff=recipe.backoff,
         before=stage.before,
-        total=recipe.total_epochs,
+        total=stage.total,
         keep_ends=stage.evolution_steps > 0 and (recipe.survival.wants_ends or recipe.mates_from(Role.END)),
         anchor=recipe.anchor,
         keep_every_end=stage.evolution_steps > 0 and recipe.wants_every_end,

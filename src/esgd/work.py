@@ -17,8 +17,9 @@ from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
 from esgd.genome import build
 from esgd.protocols import BackOff, Task
-from esgd.randomness import Seeds
+from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe, Stage
+from esgd.validation import check_number
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
@@ -36,10 +37,11 @@ class Costs:
     @staticmethod
     def of(task: Task, recipe: Recipe) -> Costs:
         """Counted by one pass through the data; nothing is trained."""
-        passed = repeats(task, {})
-        sizes = tuple(passed * task.size(batch) for batch in task.batches(Seeds(0, ("count",)), {}))
+        seeds, passed = Seeds(0, ("count",)), repeats(task, {})
+        with global_randomness(seeds.integer()):
+            sizes = tuple(passed * task.size(batch) for batch in task.batches(seeds, {}))
         statistics = 0
-        if statistics_layers(build(task.model, Seeds(0, ("count",)))):
+        if statistics_layers(build(task.model, seeds)):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
         return Costs(
             batches=sizes,
@@ -60,19 +62,32 @@ class Costs:
 
 def expected_work(costs: Costs, recipe: Recipe) -> float:
     """The work of a run, if no evaluation is aborted early."""
-    total = costs.look * (recipe.population_of(1) + 1 + len(recipe.immigrants))  # the start, and its leader twice
-    for stage in recipe.stages():
-        total += stage.population * (
-            costs.sgd(stage.sgd_epochs, stage.before) + costs.look * measurements(recipe.backoff, stage.sgd_epochs)
-        )
-        total += costs.look * stage.evolution_steps * _evaluated(recipe, stage)
-    return total
+    sgd = sum(times * stage.population * costs.sgd(stage.sgd_epochs, stage.before) for times, stage in alike(recipe))
+    return sgd + expected_looks(costs, recipe)
+
+
+def expected_looks(costs: Costs, recipe: Recipe) -> float:
+    """The part of it that is spent on looking at the fitness."""
+    looks = recipe.population_of(1) + 1 + len(recipe.immigrants)  # the start, and its leader twice
+    for times, stage in alike(recipe):
+        looks += times * stage.population * measurements(recipe.backoff, stage.sgd_epochs)
+        looks += times * stage.evolution_steps * _evaluated(recipe, stage)
+    return costs.look * looks
+
+
+def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
+    """Generations that are alike, and how many. Where no size changes and epochs are whole all K are, and K may be any
+    number."""
+    tuning = [(1, stage) for stage in recipe.stages(after=recipe.generations)]
+    if recipe.is_scheduled or isinstance(recipe.sgd_epochs, float):
+        return [(1, stage) for stage in recipe.stages()]
+    return [(recipe.generations, next(recipe.stages())), *tuning]
 
 
 def _evaluated(recipe: Recipe, stage: Stage) -> int:
     """Births that are scored in an evolution step, tries of a soup included."""
     births = recipe.offspring_of(stage.k)
-    tries = sum(min(kind.most, stage.population) - 1 for kind in recipe.kinds if hasattr(kind, "most"))
+    tries = sum(min(kind.tries, stage.population - 1) for kind in recipe.kinds)
     return births + (tries if births else 0)
 
 
@@ -81,6 +96,12 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
 
     The number is found by halving an interval: the more epochs, the more work.
     """
+    check_work(work)
+    if task.steps({}) is None:
+        raise RecipeError(
+            "rules for an amount of work train parts of epochs, and this task does not know how many batches an epoch "
+            "has. Use tensors or a Dataset, or a recipe with whole epochs."
+        )
     costs = Costs.of(task, make(1.0))
     low, high = 0.0, max(1.0, work / (3.0 * sum(costs.batches)))
     if expected_work(costs, make(high * 1e-6)) > work * (1 + CLOSE):
@@ -95,6 +116,13 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
             return make(middle)
         low, high = (middle, high) if spent < work else (low, middle)
     return make(low)
+
+
+def check_work(work: object) -> None:
+    """Refuse what is no amount of work."""
+    check_number(
+        "work", work, above=0, meaning="It is the number of samples that a run may spend. Use for example 5e6."
+    )
 
 
 class _Rehearsal:

@@ -106,7 +106,8 @@ class NaiveFunnel(Naive):
         crowd = [each for each in everyone if each.role != "end" or not self.uninterrupted] + born
         order = sorted(range(len(crowd)), key=lambda i: crowd[i].fitness)
         chosen = order[:elites]
-        going = [i for i in order if crowd[i].role in ("moved", "end") and i not in chosen]
+        continuing = ("moved", "passed", "held") if self.uninterrupted else ("moved", "end")
+        going = [i for i in order if crowd[i].role in continuing and i not in chosen]
         shuffled = torch.randperm(len(crowd), generator=self.random("rest", k, 1)).tolist()
         others = [i for i in shuffled if i not in chosen and i not in going]
         return [replace(crowd[i], role="held") for i in (chosen + going + others)[:survivors]]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 import esgd
 from esgd import rules
@@ -72,6 +73,13 @@ def test_rules_resume_and_are_the_same_with_workers(name: str, tmp_path: Path) -
     whole = run(recipe)
     rest = run(recipe, start=whole[1].state, engine="pool:workers=2")
     assert not difference(contents(rest[-1].population), contents(whole[-1].population))
+
+
+@pytest.mark.parametrize("work", [float("nan"), float("inf"), -1.0, "much"])
+def test_what_is_no_amount_of_work_is_refused(work: Any) -> None:
+    for each in RULES.values():
+        with pytest.raises(RecipeError, match="work="):
+            each(task(), work)
 
 
 def test_too_little_work_is_refused() -> None:
@@ -177,7 +185,8 @@ def test_the_command_line_runs_rules_and_resumes_them(tmp_path: Path) -> None:
     assert "--work 100 is for --rules" in lonely.stderr
 
 
-def test_torch_is_seeded_by_nobody() -> None:
+def test_sizing_rules_draws_no_random_numbers_of_the_callers() -> None:
     before = torch.get_rng_state()
-    rules.ours(task(), WORK)
+    data = TensorDataset(*learnable(300))
+    rules.ours(esgd.Supervised(mlp, F.cross_entropy, train=data, fitness=learnable(64, seed=1)), WORK)
     assert torch.equal(before, torch.get_rng_state())

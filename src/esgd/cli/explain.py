@@ -18,10 +18,10 @@ from esgd.engines.sequential import Loop
 from esgd.initialization import prepare
 from esgd.policies import Policy
 from esgd.protocols import Draw, Rules, Task
-from esgd.recipe import Recipe, Stage
+from esgd.recipe import Recipe
 from esgd.serialization import encode
 from esgd.steps import drawn
-from esgd.work import measurements
+from esgd.work import alike, measurements
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
@@ -63,7 +63,7 @@ def cost(
     """
     rules = prepare(task, recipe, seed=0)
     d, (mu, _) = rules.genome.size, recipe.largest
-    counted = _counted(recipe)
+    counted = alike(recipe)
     evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
     checks = sum(times * stage.population * measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
     row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
@@ -102,14 +102,6 @@ def _told(recipe: Recipe, size: Callable[[int], float]) -> float | str:
     """A size, or its first and last value."""
     first, last = size(1), size(recipe.generations)
     return first if not recipe.is_scheduled or first == last else f"{first:g} → {last:g}"
-
-
-def _counted(recipe: Recipe) -> list[tuple[int, Stage]]:
-    """Generations that are alike, and how many. Without schedules all K are, and K may be any number."""
-    tuning = [(1, stage) for stage in recipe.stages(after=recipe.generations)]
-    if recipe.is_scheduled:
-        return [(1, stage) for stage in recipe.stages()]
-    return [(recipe.generations, next(recipe.stages())), *tuning]
 
 
 def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from math import ceil
+from math import ceil, inf
 from time import perf_counter
 
 import torch
 
 from esgd.engines.contract import Executor, NetworkState, Outcome, Stack
 from esgd.engines.jobs import Build, Evaluate, Job, Train
+from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, Population
@@ -45,7 +46,7 @@ class Dispatcher:
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
         n, done = len(population), 0
         if step.anchor is not None and step.k > step.anchor.after:
-            step = replace(step, anchor_row=population.rows.mean(dim=0))
+            step = replace(step, anchor_row=_mean_standing(population))
         start, into = self._shared(population), self._empty(population, n)
         outcomes = dict[int, Outcome]()
         jobs = [
@@ -209,6 +210,14 @@ class Dispatcher:
             before += self.work.within(perf_counter() - begun)
             before.bytes_moved += self.executor.bytes_moved - moved
             self.work = before
+
+
+def _mean_standing(population: Population) -> Row | None:
+    """The mean of where SGD stands, over the individuals that have not diverged."""
+    places = [state.place if state is not None else None for state in population.optimizer_states]
+    rows = [population.rows[j] if place is None else place[0] for j, place in enumerate(places)]
+    alive = [row for row, fitness in zip(rows, population.fitness.tolist(), strict=True) if fitness < inf]
+    return torch.stack(alive).mean(dim=0) if alive else None
 
 
 def _end(population: Population, j: int, policy: Policy, end: NetworkState, k: int) -> Population:

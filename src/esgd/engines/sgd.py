@@ -96,6 +96,7 @@ class SequentialTrajectory:
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         """Global generators and the network's own are lent the seeds of each epoch, so dropout is addressed too."""
         whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        check_memory(averages, self._steps)
         while self._epoch < whole:
             self._train_epoch(inf, averages)
         if rest:
@@ -245,21 +246,30 @@ class SequentialTrajectory:
 
 
 def whole_and_rest(epochs: float, before: float, steps: int | None) -> tuple[int, int]:
-    """So many epochs of an SGD step as whole ones, and steps of the next one; at least one step.
+    """So many epochs of an SGD step as whole ones, and steps of the next one; at least one step, unless it is none.
 
     What is rounded in one generation is made up for in the next: `before` are the epochs of the earlier ones.
 
     >>> whole_and_rest(2, 0, None), whole_and_rest(1.5, 0, 22), [whole_and_rest(0.3, 0.3 * k, 5) for k in range(4)]
     ((2, 0), (1, 11), [(0, 2), (0, 1), (0, 1), (0, 2)])
     """
-    if epochs == floor(epochs) and before == floor(before):
+    if epochs == 0 or (epochs == floor(epochs) and before == floor(before)):
         return floor(epochs), 0
     if steps is None:
         raise TaskError(
             f"{epochs:.3g} epochs cannot be trained: this task does not know how many batches an epoch has. Use "
-            f"whole numbers for sgd_epochs and no looks in between, or give the data a length."
+            f"whole numbers for sgd_epochs and no looks in between, or data of a known length: tensors or a Dataset."
         )
     return divmod(max(1, round((before + epochs) * steps) - round(before * steps)), steps)
+
+
+def check_memory(averages: Sequence[IterateAverage], steps: int | None) -> None:
+    """Refuse averages that forget over epochs where the length of an epoch is not known."""
+    if steps is None and any(average.memory is not None for average in averages):
+        raise TaskError(
+            "an exponential average forgets over epochs, and this task does not know how many batches an epoch has. "
+            "Use ema=None, or data of a known length: tensors or a Dataset."
+        )
 
 
 def repeats(task: Task, settings: Settings) -> int:

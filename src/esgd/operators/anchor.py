@@ -15,8 +15,9 @@ _AFTER = "So many generations have none. Use 1: the individuals of a random star
 class Anchor:
     """Every `every` steps θ ← θ + strength (anchor − θ), from generation `after` + 1 on.
 
-    The anchor of a generation is the mean of the individuals that it begins with, and stays fixed in it: so workers
-    need not wait for one another. In PAPA (Jolicoeur-Martineau et al., 2023) it is the mean at that moment.
+    The anchor of a generation is the mean of where its individuals begin to train, but for those that have diverged,
+    and stays fixed in it: so workers need not wait for one another. In PAPA (Jolicoeur-Martineau et al., 2023) it is
+    the mean at that moment.
     """
 
     strength: float = 0.01

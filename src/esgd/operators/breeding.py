@@ -47,8 +47,10 @@ def breed(
     )
     births = list[Birth]()
     for kind, here in _kinds(kinds, offspring, seeds.at(k, v)):
+        if len(births) == offspring:
+            break
         union = kind(candidates, here)
-        if union is None or len(births) == offspring:
+        if union is None:
             continue
         chosen = [possible[mate] for mate in union.mates]
         births.append(

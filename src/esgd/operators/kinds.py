@@ -18,7 +18,7 @@ from esgd.protocols import Mating, Mutation, Scores
 from esgd.randomness import Seeds
 from esgd.validation import check_field
 
-_SHARE = "It is the weight of this kind among the kinds that are drawn. Use 1, or 0 for never."
+_SHARE = "It is the weight of this kind among the kinds that are drawn. Use 1."
 _ALPHA = (
     "The offspring is the fittest mate + α (mean of the mates − fittest mate). Use 1 for the mean, 1.5 to go beyond."
 )
@@ -77,6 +77,11 @@ class OffspringKind(Protocol):
     @property
     def share(self) -> float | None: ...
 
+    @property
+    def tries(self) -> int:
+        """Combinations of mates whose fitness is taken at most, before there is a birth."""
+        ...
+
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
         """One offspring, or None if there can be none."""
         ...
@@ -88,8 +93,10 @@ class Mated:
 
     share: float = 1.0
 
+    tries = 0
+
     def __post_init__(self) -> None:
-        check_field(self, "share", at_least=0, meaning=_SHARE)
+        check_field(self, "share", above=0, meaning=_SHARE)
 
     @property
     def name(self) -> str:
@@ -105,8 +112,10 @@ class Cloned:
 
     share: float = 1.0
 
+    tries = 0
+
     def __post_init__(self) -> None:
-        check_field(self, "share", at_least=0, meaning=_SHARE)
+        check_field(self, "share", above=0, meaning=_SHARE)
 
     @property
     def name(self) -> str:
@@ -123,9 +132,11 @@ class Extrapolated:
     alpha: float = 1.5
     share: float = 1.0
 
+    tries = 0
+
     def __post_init__(self) -> None:
         check_field(self, "alpha", at_least=0, meaning=_ALPHA)
-        check_field(self, "share", at_least=0, meaning=_SHARE)
+        check_field(self, "share", above=0, meaning=_SHARE)
 
     @property
     def name(self) -> str:
@@ -142,6 +153,7 @@ class MeanOfElites:
     """The mean of the m fittest mates, unmutated; one in every evolution step."""
 
     share = None
+    tries = 0
 
     @property
     def name(self) -> str:
@@ -165,6 +177,10 @@ class GreedySoup:
 
     def __post_init__(self) -> None:
         check_field(self, "most", at_least=2, whole=True, meaning="So many mates are tried. Use most=8.")
+
+    @property
+    def tries(self) -> int:
+        return self.most - 1
 
     @property
     def name(self) -> str:

@@ -31,7 +31,10 @@ from esgd.run.history import HISTORY, append_line, chained, last_value, read_his
 from esgd.run.line import misplaced
 
 _ID = re.compile(r"\d{1,18}\.\d+\.\d+(@\d+)*")  # of a birth
-_STATE = re.compile(r"(\d{1,9}|place)/.+")  # the number of a parameter, or a place; the name of what is kept for it
+_LIKE_PARAMETER = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg")
+_STATE = re.compile(
+    r"(\d{1,9}/.+|place/row|place/buffers/.+)"
+)  # the number of a parameter, or a place; the name of what is kept for it
 
 TENSORS, WORDS = "tensors.safetensors", "state.json"
 LINES = "lines"
@@ -276,7 +279,9 @@ def _population(
         fitness=fitness.to(torch.float64),
         births=births,
         policies=tuple(Policy.from_record(record, allow=allow) if record else None for record in words["policies"]),
-        optimizer_states=tuple(_optimizer_state(j, kind, tensors, name) for j, kind in enumerate(words["baggage"])),
+        optimizer_states=tuple(
+            _optimizer_state(j, kind, tensors, name, genome) for j, kind in enumerate(words["baggage"])
+        ),
     )
 
 
@@ -288,7 +293,8 @@ def _birth_words(birth: Birth) -> list[Any]:
 def _birth(words: Sequence[Any]) -> Birth:
     id_, mates, sigma, parents, founder, *more = words
     kind, weights = more or ("", [])
-    if not isinstance(kind, str) or not all(type(weight) in (int, float) for weight in weights):
+    known = isinstance(kind, str) and isinstance(weights, list) and len(weights) in (0, len(mates))
+    if not known or bool(more) != bool(kind) or not all(type(weight) in (int, float) for weight in weights):
         raise ValueError(f"{shown(words)} is no birth")
     told = isinstance(id_, str) and _ID.fullmatch(id_) and all(isinstance(parent, str) for parent in parents)
     if not told or not all(type(number) is int for number in (*mates, founder)) or type(sigma) not in (int, float):
@@ -296,11 +302,33 @@ def _birth(words: Sequence[Any]) -> Birth:
     return Birth(id_, tuple(mates), sigma, tuple(parents), founder, kind, tuple(weights))
 
 
-def _optimizer_state(j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str) -> OptimizerState | None:
+def _optimizer_state(
+    j: int, kind: str | None, tensors: Mapping[str, Tensor], name: str, genome: Genome
+) -> OptimizerState | None:
     if kind is None:
         return None
     prefix = f"{name}/baggage/{j}/"
     own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
     if not isinstance(kind, str) or not all(_STATE.fullmatch(key) for key in own):
         raise ValueError(f"{shown(kind)} with {shown(list(own))} is no state of an optimizer")
-    return OptimizerState(kind, own)
+    state = OptimizerState(kind, own)
+    _check_sizes(state, genome)
+    return state
+
+
+def _check_sizes(state: OptimizerState, genome: Genome) -> None:
+    """Kernels of torch take the sizes of these tensors for granted, and write where there is nothing."""
+    for key, tensor in state.of_optimizer.items():
+        index, _, name = key.partition("/")
+        if int(index) >= len(genome.shapes):
+            raise ValueError(f"{key} belongs to a parameter that the network has not")
+        if name in _LIKE_PARAMETER and tensor.shape != torch.Size(genome.shapes[int(index)]):
+            raise ValueError(f"{key} has the shape {tuple(tensor.shape)}, which is not that of its parameter")
+        if name == "step" and tensor.numel() != 1:
+            raise ValueError(f"{key} is not one number")
+    row, buffers = genome.read(genome.template)
+    there = {"place/row": row, **{f"place/buffers/{name}": value for name, value in buffers.items()}}
+    place = {key: tensor for key, tensor in state.tensors.items() if key not in state.of_optimizer}
+    found = {key: (tensor.dtype, tensor.shape) for key, tensor in place.items()}
+    if place and found != {key: (tensor.dtype, tensor.shape) for key, tensor in there.items()}:
+        raise ValueError(f"{shown(list(place))} is no place of this network")

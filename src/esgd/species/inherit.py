@@ -25,9 +25,9 @@ class Inherited:
     """With `probability`, the policy that this individual (or its fittest mate) last accepted; else a fresh draw.
 
     The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], or by one of `factors`,
-    clipped to the range
-    `clip` where that is given, and annealed for generation k. Everything else is kept. With `offspring_only` the draw,
-    the shaking and the clipping are for offspring of the last generation; every other individual keeps its policy.
+    clipped to the range `clip` where that is given, and annealed for generation k. Everything else is kept. With
+    `offspring_only` all this is for offspring of the last generation; every other individual keeps its policy as it is,
+    so let a schedule over the run do the annealing.
     """
 
     species: Species
@@ -51,13 +51,14 @@ class Inherited:
     def __call__(self, request: Draw) -> Policy:
         fresh, known = self.species(request), request.inherited
         unit = Uniform(0.0, 1.0)
-        keeps = self.offspring_only and not request.newborn
-        if known is None or (not keeps and unit.draw(request.seeds("inherit")) >= self.probability):
+        if known is not None and self.offspring_only and not request.newborn:
+            return known
+        if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
             return fresh
         if "lr" not in known.hyper or not known.annealing:  # there is no rate, or it has been annealed to nothing
             return fresh
-        shake = 1.0 if keeps else self._shake(request)
-        low, high = (0.0, inf) if keeps or self.clip is None else self.clip
+        shake = self._shake(request)
+        low, high = self.clip or (0.0, inf)
         drawn = min(max(known.hyper["lr"] / known.annealing * shake, low), high)
         return replace(known, hyper={**known.hyper, "lr": drawn * fresh.annealing}, annealing=fresh.annealing)
 

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, real exit codes."""
+"""The command line as a person meets it. Some commands are real processes; the others are called in this one."""
 
 import json
 import os
@@ -11,6 +11,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+
+from tests.command import esgd
 
 SMALL = [
     "--set",
@@ -58,7 +60,7 @@ def slow_task(seed):
 """
 
 
-def esgd(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def real_esgd(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "esgd", *arguments]
     environment = {**os.environ, "COLUMNS": "200"}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=240, env=environment)
@@ -72,7 +74,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_run_prints_json_on_standard_output_and_nothing_else(home: Path) -> None:
-    done = esgd("run", "digits", *SMALL, "--json", cwd=home)
+    done = real_esgd("run", "digits", *SMALL, "--json", cwd=home)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["generations"] == answer["guarantee_held"] == 2
@@ -81,7 +83,7 @@ def test_run_prints_json_on_standard_output_and_nothing_else(home: Path) -> None
 
 
 def test_quiet_says_nothing(home: Path) -> None:
-    done = esgd("run", "mine:task", "--set", "generations=1", "--quiet", "--json", cwd=home)
+    done = real_esgd("run", "mine:task", "--set", "generations=1", "--quiet", "--json", cwd=home)
     assert done.returncode == 0
     assert done.stderr == ""
 
@@ -117,7 +119,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
 
 @pytest.mark.slow
 def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
-    done = esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)
+    done = real_esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert list(answer["arms"]) == ["single", "population", "no_evolution", "esgd"]
@@ -128,7 +130,7 @@ def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
     assert epochs["population"] == epochs["no_evolution"] == epochs["esgd"]
     for name in ("report.html", "figure-1.png", "figure-2.png", "table-1.md"):
         assert (home / "c" / name).stat().st_size > 100
-    table = esgd("compare", "digits", *SMALL, "--seeds", "2", "--quiet", "--out", "c", cwd=home).stdout
+    table = real_esgd("compare", "digits", *SMALL, "--seeds", "2", "--quiet", "--out", "c", cwd=home).stdout
     assert "population baseline" in table
     assert "ESGD w/o evolution" in table
 
@@ -330,7 +332,7 @@ def test_a_study_made_in_python_runs_as_it_is_in_a_folder_with_a_plain_name(home
 
 
 def test_debug_shows_the_traceback(home: Path) -> None:
-    assert "Traceback" in esgd("--debug", "run", "digit", cwd=home).stderr
+    assert "Traceback" in real_esgd("--debug", "run", "digit", cwd=home).stderr
 
 
 def test_a_run_begun_in_python_is_resumed_in_python(home: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_diverged_parent_is_nobodys_mate() -> None:
 
 
 def test_kinds_are_drawn_by_their_shares_and_named() -> None:
-    found = births(mates={2: 1.0}, kinds=(Mated(share=3.0), Cloned(), Extrapolated(share=0.0)))
+    found = births(mates={2: 1.0}, kinds=(Mated(share=3.0), Cloned()))
     count = Counter(birth.kind for birth in found)
     assert set(count) == {"", "clone"}
     assert 30 < count["clone"] < 70

@@ -18,7 +18,7 @@ from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
-from esgd.engines.sgd import BegunEpoch, no_batches, repeats, whole_and_rest
+from esgd.engines.sgd import BegunEpoch, check_memory, no_batches, repeats, whole_and_rest
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
@@ -101,6 +101,7 @@ class BatchedTrajectory:
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         whole, rest = whole_and_rest(until, self.step.before, self._steps)
+        check_memory(averages, self._steps)
         while self._epoch < whole:
             self._train_epoch(inf, averages)
         if rest:
