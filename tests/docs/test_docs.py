@@ -44,7 +44,7 @@ def test_docstring_examples_run(name: str) -> None:
 
 @pytest.mark.parametrize("script", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -62,7 +62,7 @@ def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=tmp_path,
-        timeout=240,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout
     for (code, shown), printed in zip(snippets, done.stdout.split(NEXT), strict=False):

@@ -24,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        timeout=240,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return folder

@@ -135,7 +135,7 @@ def test_without_pyarrow_the_error_names_the_extra_and_nothing_is_written(run: P
         f"import sys; sys.modules['pyarrow'] = None; sys.argv = ['esgd', 'export', {str(run)!r}, '--format', 'parquet']"
         "; from esgd.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert "pip install 'esgd[export]'" in done.stderr
     assert not (run.parent / "run-export").exists()

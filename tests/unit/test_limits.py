@@ -260,7 +260,7 @@ COMMAND = "ulimit {limit}; exec {python} -m esgd run own:task --run r {rest}"
 )
 def test_real_limits_are_named_by_a_real_process(home: Path, limit: str, rest: str, says: str) -> None:
     command = COMMAND.format(limit=limit, python=sys.executable, rest=rest)
-    done = subprocess.run(["bash", "-c", command], cwd=home, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(["bash", "-c", command], cwd=home, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -274,7 +274,7 @@ def test_a_pool_needs_no_shared_memory_of_the_system(home: Path, engine: str) ->
         pytest.skip("mounts need the rights of root")
     command = f"{mount}; exec {sys.executable} -m esgd run own:task --run r --engine {engine} --set generations=1"
     done = subprocess.run(
-        ["unshare", "-m", "bash", "-c", command], cwd=home, capture_output=True, text=True, timeout=240, check=False
+        ["unshare", "-m", "bash", "-c", command], cwd=home, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr
 

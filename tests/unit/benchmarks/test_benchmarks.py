@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 def run(script: str, folder: Path, *options: str) -> dict:
     """What a script writes into its results."""
     command = [sys.executable, "-m", f"benchmarks.{script}", "--quick", "--out", str(folder), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "results.json").read_text())
 

@@ -344,7 +344,7 @@ print("the same")
 
 def python(*arguments: str, cwd: Path, **rest: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, check=False, **rest
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=900, check=False, **rest
     )
 
 

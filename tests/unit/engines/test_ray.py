@@ -789,7 +789,7 @@ def test_the_command_line_runs_on_ray(tmp_path: Path) -> None:
     sets = [word for each in small for word in ("--set", each)]
     arguments = ["-m", "esgd", "run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json"]
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["guarantee_held"] == 1

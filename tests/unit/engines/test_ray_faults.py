@@ -29,7 +29,7 @@ from tests.unit.engines.clusters import PATIENCE, PLAIN, RECIPE, quiet, rich_mlp
 ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc"),
     pytest.mark.filterwarnings("default:a worker was lost:RuntimeWarning"),
 ]

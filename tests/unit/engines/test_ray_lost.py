@@ -17,7 +17,7 @@ from tests.unit.engines.clusters import PATIENCE, descendants, until
 pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc"),
 ]
 

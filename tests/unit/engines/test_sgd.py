@@ -240,8 +240,8 @@ def test_the_mean_of_late_iterates_is_the_mean_of_the_epoch_ends() -> None:
             class Watched:
                 fitness = property(lambda _: trajectory.fitness)
                 rows = property(lambda _: trajectory.rows)
-                epoch, snapshot, restore, coin = (
-                    trajectory.epoch,
+                train, snapshot, restore, coin = (
+                    trajectory.train,
                     trajectory.snapshot,
                     trajectory.restore,
                     trajectory.coin,

@@ -154,6 +154,6 @@ def test_a_name_that_is_no_tracker_gets_a_suggestion(text: str, words: str) -> N
 )
 def test_a_missing_package_is_named_with_its_extra(package: str, made: str, extra: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; import esgd.integrations; {made}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert "MissingExtraError" in done.stderr
     assert f"pip install '{extra}'" in done.stderr

@@ -210,7 +210,7 @@ def test_a_full_disk_is_explained_and_harms_no_earlier_checkpoint(tmp_path: Path
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
         test_folder.fit(Path({str(folder)!r}))
     """
-    full = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+    full = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=600)
     assert full.returncode != 0
     assert "Saving generation 3" in full.stderr
     assert "The state after generation 2 is intact" in full.stderr

@@ -22,7 +22,7 @@ MOMENTS = [
 
 def run(folder: Path, where: str = "nowhere", number: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(VICTIM), str(folder), where, str(number)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def bits(folder: Path) -> dict[str, object]:

@@ -108,5 +108,5 @@ def test_without_pandas_the_error_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['pandas'] = None; from esgd.run.tables import as_frame; as_frame([], 'generations')"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert "pip install 'esgd[pandas]'" in done.stderr
