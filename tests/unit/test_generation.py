@@ -33,7 +33,9 @@ def test_a_generation_prints_as_one_line_with_the_leader(generations: list[Gener
     assert text.startswith(f"k=1  best {generations[0].best.fitness:.4g}  elites ")
     assert "offspring among elites" in text
     assert "\n" not in text
-    untrained = replace(generations[0], population=replace(generations[0].population, policies=(None,) * 4))
+    first = generations[0]
+    state = replace(first.state, archive=replace(first.state.archive, policies=(None,)))
+    untrained = replace(first, population=replace(first.population, policies=(None,) * 4), state=state)
     assert str(untrained).endswith("leader untrained")
 
 
