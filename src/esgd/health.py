@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from esgd.generation import Note, Noted
+from esgd.protocols import continues
 from esgd.recipe import Recipe
 
 SHORT_GENERATION = (
@@ -43,7 +44,8 @@ def _notes(line: Mapping[str, Any], noted: Noted, recipe: Recipe, steps: int | N
     k, mu = line["k"], len(line["fitness"])
     refused = line["backed_off"] / line["checked"] if line["checked"] else 0.0
     epochs = recipe.epochs_of(min(k, recipe.generations))
-    if steps is not None and 0 < epochs * steps < SHORT_GENERATION and recipe.evolution_steps:
+    begins_anew = recipe.evolution_steps and not continues(recipe.baggage)
+    if steps is not None and 0 < epochs * steps < SHORT_GENERATION and begins_anew:
         yield Note(
             "short",
             f"A generation has only {round(epochs * steps)} SGD steps. This is too few for a newly drawn optimizer "
