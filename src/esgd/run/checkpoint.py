@@ -223,8 +223,9 @@ def _check_own(folder: Path) -> None:
 def _unsealed(path: Path) -> dict[str, Any]:
     read = read_table(path)
     try:
-        if read == sealed(read["state"]) and isinstance(read["state"]["digests"], dict):
-            return read["state"]  # type: ignore[no-any-return]
+        state = read["state"]
+        if read == sealed(state) and isinstance(state["digests"], dict) and type(state["k"]) is int:
+            return state  # type: ignore[no-any-return]
     except (ValueError, KeyError, TypeError, RecursionError):
         pass  # damaged: said below
     raise DamagedError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")

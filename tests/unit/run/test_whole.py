@@ -20,6 +20,7 @@ import esgd as library
 from esgd.errors import RunError
 from esgd.recipe import Recipe
 from esgd.run import read_history, verify
+from esgd.run.checkpoint import sealed
 from esgd.run.folder import same_lines
 from tests.command import esgd
 
@@ -240,6 +241,17 @@ def test_a_manifest_that_is_none_is_refused_by_name(folder: Path, text: str) -> 
 @pytest.mark.parametrize("text", ["{}", "[" * 100_000, '{"sha256": 1, "state": []}', "3"])
 def test_a_checkpoint_whose_words_are_none_is_passed_over(folder: Path, text: str) -> None:
     (folder / "checkpoint" / "000003" / "state.json").write_text(text)
+    fit(folder)
+    assert verify(folder).faults == ()
+
+
+@pytest.mark.parametrize("key", ["k", "digests", "population", "archive"])
+def test_a_checkpoint_that_is_sealed_but_says_too_little_is_passed_over(folder: Path, key: str) -> None:
+    file = folder / "checkpoint" / "000003" / "state.json"
+    words = json.loads(file.read_text())["state"]
+    del words[key]
+    file.write_text(json.dumps(sealed(words)))
+    assert esgd("verify", folder, cwd=folder).returncode == 3
     fit(folder)
     assert verify(folder).faults == ()
 
