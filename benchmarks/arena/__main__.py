@@ -25,6 +25,7 @@ from esgd.rules import RULES
 from esgd.work import Costs
 
 NETWORKS, EPOCHS, QUICK_EPOCHS = 16, 10, 4
+TUNING = 100  # from this seed on rules may be chosen; a quick look must not be one at a fresh seed
 FOLDER, QUICK_FOLDER = ROOT / "benchmarks" / "results" / "arena", ROOT / "runs" / "arena-quick"
 
 
@@ -45,7 +46,8 @@ def main() -> None:
     file, epochs = given.out / "results.jsonl", QUICK_EPOCHS if given.quick else EPOCHS
     results = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     done = {(each["task"], each["rules"], each["seed"], each["epochs"]) for each in results}
-    for seed in range(given.first, given.first + (1 if given.quick else given.seeds)):
+    seeds = [TUNING] if given.quick else range(given.first, given.first + given.seeds)
+    for seed in seeds:
         for task in given.tasks.split(","):
             for rules in given.rules.split(","):
                 if (task, rules, seed, epochs) in done:

@@ -9,6 +9,8 @@ from math import exp
 import torch
 from torch import Tensor
 
+from esgd.errors import TaskError
+
 
 @dataclass
 class IterateAverage:
@@ -30,7 +32,12 @@ class IterateAverage:
 
     @torch.no_grad()
     def take(self, iterate: Sequence[Tensor], *, epochs: float) -> None:
-        """Another step of SGD, which is this part of an epoch, has led here."""
+        """Another step of SGD, which is this part of an epoch (0: not known how large a part), has led here."""
+        if self.memory is not None and not epochs:
+            raise TaskError(
+                "an exponential average forgets over epochs, and this task does not know how many batches an epoch "
+                "has. Use ema=None, or data of a known length: tensors or a Dataset."
+            )
         self._seen += 1
         if self._seen % self.every:
             return

@@ -186,6 +186,6 @@ def _check_elites(recipe: Recipe) -> None:
         )
     if (isinstance(m, int) and m < 1) or (isinstance(m, float) and not 0 < m <= 1):
         raise RecipeError(
-            f"elites={shown(m)} keeps nobody, or more than everybody. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ "
+            f"elites={shown(m)} is no possible number of elites. Algorithm 1 keeps the m best of μ, with 1 ≤ m ≤ "
             f"μ: a count from 1 to {mu}, or a fraction in (0, 1]. {advice}"
         )

@@ -57,7 +57,7 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
 
 
 def candidates(trained: Trained, immigrants: Population) -> tuple[Population, list[Role]]:
-    """Whoever competes with the offspring: parents, immigrants, and the ends of backed-off trajectories where wanted.
+    """What competes with the offspring: parents, immigrants, and the ends of backed-off trajectories where wanted.
 
     An immigrant that is in the population already, no worse than it came, does not come again.
     """

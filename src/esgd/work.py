@@ -156,7 +156,7 @@ class _Rehearsal:
 
 
 def measurements(backoff: BackOff, epochs: float) -> int:
-    """Fitness passes of one SGD step, found by rehearsing it; a very long one goes on as its beginning ends."""
+    """Fitness passes of one SGD step, found by rehearsing it; a very long one has the rate of its first epochs."""
     if epochs <= REHEARSED:
         trajectory = _Rehearsal()
         backoff(trajectory, epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +13,11 @@ from torch.nn import functional as F
 
 import esgd
 from esgd.operators import (
-    BestOfLooks,
     Carried,
-    Elitist,
-    GreedySoup,
-    Mated,
-    MeanOfElites,
     PerEpoch,
     Uninterrupted,
-    trajectories,
 )
-from esgd.sizes import Funnel, PerIndividual, Shared
+from tests.funnel import FUNNEL
 from tests.oracle.naive_esgd import Individual, Naive
 from tests.oracle.naive_funnel import NaiveFunnel
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, dropout_mlp, mlp, random_data
@@ -111,19 +106,8 @@ def flat(policy: esgd.Policy | None) -> dict[str, Any] | None:
 @pytest.mark.parametrize("uninterrupted", [True, False])
 def test_the_library_equals_a_funnel_written_naively(seed: int, uninterrupted: bool) -> None:
     """Sizes, looks, late means, SGD without interruption, ends as mates and survivors, means and soups as offspring."""
-    recipe = esgd.Recipe(
-        population=Funnel(6, 2),
-        offspring=PerIndividual(1),
-        elites=0.25,
-        generations=4,
-        sgd_epochs=Shared(6),
-        mates={1, 2, 4},
-        backoff=BestOfLooks(),
-        mates_from=trajectories,
-        survival=Elitist(rest=trajectories, ranked=True),
-        kinds=(Mated(), MeanOfElites(), GreedySoup()),
-        baggage=Uninterrupted() if uninterrupted else Carried(),
-    )
+    baggage = Uninterrupted() if uninterrupted else Carried()
+    recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=baggage)
     naive = NaiveFunnel(mlp, TRAIN, FITNESS, seed, uninterrupted=uninterrupted)
     task = esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
     went_on = False

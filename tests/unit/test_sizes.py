@@ -21,7 +21,6 @@ from esgd.operators import (
     Cloned,
     Elitist,
     GreedySoup,
-    Mated,
     MeanOfElites,
     Never,
     Uninterrupted,
@@ -33,38 +32,12 @@ from esgd.policies import Policy
 from esgd.protocols import Draw, Role
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
-from esgd.schedules import CosineRun
 from esgd.serialization import read_toml
-from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
+from esgd.sizes import Each, Earned, Funnel, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
 from esgd.testing.evidence import contents, difference
+from tests.funnel import FUNNEL
 from tests.small import mlp, random_data
-
-FUNNEL = Recipe(
-    population=Funnel(6, 2),
-    offspring=PerIndividual(1),
-    elites=0.25,
-    generations=4,
-    sgd_epochs=Shared(6),
-    mates={1, 2, 4},
-    backoff=BestOfLooks(),
-    mates_from=trajectories,
-    survival=Elitist(rest=trajectories, ranked=True),
-    kinds=(Mated(), MeanOfElites(), GreedySoup()),
-    baggage=Uninterrupted(),
-    species=Inherited(
-        species=Mixture(
-            species=(
-                Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun()),
-                Adam(lr=(3e-4, 1e-2), gamma=1.0, schedule=CosineRun()),
-            )
-        ),
-        probability=0.75,
-        jitter=0.3,
-        offspring_only=True,
-    ),
-)
-"""The funnel of the trials, small."""
 
 
 def task() -> esgd.Supervised:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from math import floor, inf, nan
 from typing import Any
 
@@ -95,12 +95,8 @@ class SequentialTrajectory:
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
         """Global generators and the network's own are lent the seeds of each epoch, so dropout is addressed too."""
-        whole, rest = whole_and_rest(until, self.step.before, self._steps)
-        check_memory(averages, self._steps)
-        while self._epoch < whole:
-            self._train_epoch(inf, averages)
-        if rest:
-            self._train_epoch(rest, averages)
+        for last in parts_until(until, self._epoch, self.step.before, self._steps):
+            self._train_epoch(last, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Batches up to number `last`, or to the end of the epoch."""
@@ -245,6 +241,14 @@ class SequentialTrajectory:
         return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
 
 
+def parts_until(until: float, epoch: int, before: float, steps: int | None) -> Iterator[float]:
+    """How an SGD step that is in this epoch gets to `until`: for each epoch, the batch to stop at; inf for its end."""
+    whole, rest = whole_and_rest(until, before, steps)
+    yield from repeat(inf, whole - epoch)
+    if rest:
+        yield rest
+
+
 def whole_and_rest(epochs: float, before: float, steps: int | None) -> tuple[int, int]:
     """So many epochs of an SGD step as whole ones, and steps of the next one; at least one step, unless it is none.
 
@@ -261,15 +265,6 @@ def whole_and_rest(epochs: float, before: float, steps: int | None) -> tuple[int
             f"whole numbers for sgd_epochs and no looks in between, or data of a known length: tensors or a Dataset."
         )
     return divmod(max(1, round((before + epochs) * steps) - round(before * steps)), steps)
-
-
-def check_memory(averages: Sequence[IterateAverage], steps: int | None) -> None:
-    """Refuse averages that forget over epochs where the length of an epoch is not known."""
-    if steps is None and any(average.memory is not None for average in averages):
-        raise TaskError(
-            "an exponential average forgets over epochs, and this task does not know how many batches an epoch has. "
-            "Use ema=None, or data of a known length: tensors or a Dataset."
-        )
 
 
 def repeats(task: Task, settings: Settings) -> int:

@@ -98,9 +98,7 @@ class Mated:
     def __post_init__(self) -> None:
         check_field(self, "share", above=0, meaning=_SHARE)
 
-    @property
-    def name(self) -> str:
-        return ""
+    name = ""
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         return Union(tuple(candidates.drawn(seeds)), candidates.mutation.strength(candidates.k, seeds("sigma")))
@@ -117,9 +115,7 @@ class Cloned:
     def __post_init__(self) -> None:
         check_field(self, "share", above=0, meaning=_SHARE)
 
-    @property
-    def name(self) -> str:
-        return "clone"
+    name = "clone"
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         return Union((candidates.drawn(seeds)[0],), weights=(1.0,))
@@ -138,9 +134,7 @@ class Extrapolated:
         check_field(self, "alpha", at_least=0, meaning=_ALPHA)
         check_field(self, "share", above=0, meaning=_SHARE)
 
-    @property
-    def name(self) -> str:
-        return "extrapolation"
+    name = "extrapolation"
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         mates = candidates.drawn(seeds)
@@ -155,9 +149,7 @@ class MeanOfElites:
     share = None
     tries = 0
 
-    @property
-    def name(self) -> str:
-        return "mean"
+    name = "mean"
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
         mates = candidates.ranked()[: candidates.elites]
@@ -182,9 +174,7 @@ class GreedySoup:
     def tries(self) -> int:
         return self.most - 1
 
-    @property
-    def name(self) -> str:
-        return "soup"
+    name = "soup"
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
         first, *others = candidates.ranked()[: self.most] or [0]

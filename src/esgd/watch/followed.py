@@ -125,7 +125,7 @@ class Followed:
         if self.unreadable and not self.lines:
             return "cannot be read"
         silent = time() - self.changed
-        if not self.k:  # nobody knows how long a first generation takes
+        if not self.k:  # how long a first generation takes is not known
             return f"in its first generation for {duration(silent)}"
         return "running" if silent < max(PATIENCE, GENERATIONS * self._longest) else f"silent for {duration(silent)}"
 

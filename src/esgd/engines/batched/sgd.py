@@ -18,7 +18,7 @@ from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
-from esgd.engines.sgd import BegunEpoch, check_memory, no_batches, repeats, whole_and_rest
+from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
@@ -100,17 +100,13 @@ class BatchedTrajectory:
         self._train_epoch(inf, ())
 
     def train(self, until: float, averages: Sequence[IterateAverage] = ()) -> None:
-        whole, rest = whole_and_rest(until, self.step.before, self._steps)
-        check_memory(averages, self._steps)
-        while self._epoch < whole:
-            self._train_epoch(inf, averages)
-        if rest:
-            self._train_epoch(rest, averages)
+        for last in parts_until(until, self._epoch, self.step.before, self._steps):
+            self._train_epoch(last, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Batches up to number `last`, or to the end of the epoch."""
         s, begun = self._epoch, self._begun
-        self._go_on()
+        self._go_to_standing()
         self._begun = None
         with self.work.clock("sgd"), global_randomness(self.seeds[0].integer("globals", s)):
             own = self.seeds[0].at("own", s, *([begun.number] if begun else []))
@@ -144,7 +140,7 @@ class BatchedTrajectory:
         for stack, there in zip(self.chunk.stacks.values(), self.rules.genome.views(row).values(), strict=True):
             stack.lerp_(there.to(stack.device), anchor.strength)
 
-    def _go_on(self) -> None:
+    def _go_to_standing(self) -> None:
         """Where SGD is not interrupted, go to where it stood."""
         for i, state in enumerate(self._standing):
             if state is not None and (place := state.place) is not None:

@@ -29,19 +29,20 @@ class LocalNode:
 
     @property
     def lost(self) -> str:
-        """Which of the processes has died, or nothing. Whoever started the raylet, a connection to it ends with it."""
+        """Which of the processes has died, or nothing. A connection to the raylet ends with it, also if another program
+        started it."""
         if self._hung_up():
             return "raylet"
         dead = [NEEDED[kind] for kind, _ in self._node.dead_processes() if kind in NEEDED]
         return dead[0] if dead else ""
 
     def check(self) -> None:
-        """Refuse to go on without them."""
+        """Refuse to continue without them."""
         if lost := self.lost:
             raise EngineError(
                 f"Ray's {lost} on this machine has died, and no driver can work without it. Most often the system "
                 f"ended it because memory was short, or somebody ended Ray. Use fewer workers (Ray(workers=…)), or "
-                f"engine='pool', which needs no Ray; what Ray wrote is in the logs of its session, in /tmp/ray."
+                f"engine='pool', which needs no Ray; what Ray wrote is in the logs of its session."
             )
 
     def close(self) -> None:
