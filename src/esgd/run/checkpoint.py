@@ -224,11 +224,14 @@ def _unsealed(path: Path) -> dict[str, Any]:
     read = read_table(path)
     try:
         state = read["state"]
-        if read == sealed(state) and isinstance(state["digests"], dict) and type(state["k"]) is int:
-            return state  # type: ignore[no-any-return]
+        whole = read == sealed(state)
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass  # damaged: said below
-    raise DamagedError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")
+        whole = False
+    if not whole:
+        raise DamagedError(f"{path} was cut short or altered: its SHA-256 is not the one it was written with.")
+    if not isinstance(state, dict) or not isinstance(state.get("digests"), dict) or type(state.get("k")) is not int:
+        raise DamagedError(f"{path.parent} is not what a run writes: {path.name} has no digests or no whole number k.")
+    return state
 
 
 def _tensors(population: Population, name: str) -> dict[str, Tensor]:
