@@ -13,7 +13,10 @@ from time import perf_counter
 
 from benchmarks.children import ROOT
 
-SCRIPTS = ("speed", "against_ray", "mishaps", "generation_cost", "memory", "growth", "long_runs", "cluster", "table")
+SCRIPTS = (
+    *("speed", "against_ray", "mishaps", "generation_cost", "joints"),
+    *("memory", "growth", "long_runs", "cluster", "table"),
+)
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def drawn(tex: str, *, block: bool) -> str:
-    """A formula inside a line of text, or on a line of its own; whoever cannot see it is read its TeX."""
+    """A formula inside a line of text, or on a line of its own; a screen reader gets its TeX."""
     written = "$" + (tex.replace("\\frac", "\\dfrac") if block else tex).replace("\n", " ") + "$"
     width, height, depth, *_ = MathTextParser("path").parse(written, dpi=72, prop=FONT)
     box = f"0 {depth - height:.0f} {width:.0f} {height:.0f}"

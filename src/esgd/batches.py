@@ -13,7 +13,7 @@ from esgd.tensors import twin
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """The same batch with its tensors on `device`; tuples, named tuples, lists and dicts are looked into.
+    """The same batch with its tensors on `device`; tuples, named tuples, lists and dicts are searched.
 
     >>> to_device({"x": torch.ones(2), "name": "left alone"}, torch.device("cpu"))
     {'x': tensor([1., 1.]), 'name': 'left alone'}

@@ -30,9 +30,9 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
     write = _writer(format)
     history = read_lines(run / HISTORY, misplaced)
     with blaming(run / HISTORY, "laid out as tables"):
-        everybody, overview = individuals(history), generations(history)
+        lives, overview = individuals(history), generations(history)
         tables = {f"generations.{format}": overview} | {f"generation-{row['k']:04d}.{format}": [] for row in overview}
-        for row in everybody:
+        for row in lives:
             tables[f"generation-{row['k']:04d}.{format}"].append(row)
     out = out or _beside(run)
     earlier = _claim(out, run)
@@ -40,7 +40,7 @@ def export(run: Path, out: Path | None = None, *, format: str = "csv") -> list[P
         out.mkdir(parents=True, exist_ok=True)
         replace_words(out / MARK, json.dumps({"run": str(run.resolve()), "files": list(tables)}, indent=2))
         for name, rows in tables.items():
-            replace_file(out / name, partial(write, rows=rows, like=overview if rows is overview else everybody))
+            replace_file(out / name, partial(write, rows=rows, like=overview if rows is overview else lives))
         for name in earlier - tables.keys():
             (out / name).unlink(missing_ok=True)
     return [out / name for name in tables]

@@ -66,7 +66,8 @@ class State:
     |--------------|------------------------------------------------------------------|
     | `k`          | generations done                                                 |
     | `population` | Ψ^(k)                                                            |
-    | `archive`    | the fittest individual ever seen, as a population of one         |
+    | `archive`    | the fittest individual ever seen, as a population of one; where  |
+    |              | a task has a split that picks, the elite with the lowest loss on it |
     | `history`    | the history lines of generations 1 … k                           |
     | `past`       | the results of all earlier policies, for species that learn from it |
     | `noted`      | what the health notes need of the history; None to read it there  |
@@ -146,6 +147,7 @@ class Generation:
     | `guarantee`              | "held", or "waived" with the reason in `waiver`                                |
     | `state`                  | the state from which a run can continue                                        |
     | `test`                   | metrics of the fittest on the split that selection never sees                  |
+    | `pick`                   | loss of what is kept on the split that picks; None if there is none            |
     """
 
     k: int
@@ -165,6 +167,7 @@ class Generation:
     work: Work
     seconds: float
     test: Mapping[str, float]
+    pick: float | None = None
     notes: tuple[Note, ...] = ()
     state: State = field(repr=False)
 
@@ -250,6 +253,7 @@ class Generation:
             ],
             "births": [birth.record() for birth in population.births],
             "test": {name: finite(value) for name, value in self.test.items()},
+            **({} if self.pick is None else {"pick": finite(self.pick)}),
             "ledger": work.samples,
             "bytes_moved": work.bytes_moved,
             "seconds": {

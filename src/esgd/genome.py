@@ -1,7 +1,7 @@
 """Encoding: "parameters are vectorized into a real-valued vector" (§3.3, item 1), and back.
 
 A genome describes how the *trainable* parameters of a network lie in one row θ ∈ R^d. Tied weights appear once.
-Frozen parameters are not part of an individual: one copy is shared by everybody and never duplicated, so μ
+Frozen parameters are not part of an individual: one copy is shared by all and never duplicated, so μ
 adapters on a frozen base cost μ adapters and one base. Buffers that belong to the network's state (BatchNorm
 statistics and the like) travel beside the row; buffers registered with `persistent=False` are constants and stay.
 """

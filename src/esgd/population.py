@@ -178,7 +178,11 @@ class Population:
     @property
     def champion(self) -> Population:
         """The fittest individual as a population of one, without its optimizer's state."""
-        return replace(self[self.order[:1]], optimizer_states=(None,))
+        return self.alone(self.order[0])
+
+    def alone(self, i: int) -> Population:
+        """Individual i as a population of one, without its optimizer's state."""
+        return replace(self[[i]], optimizer_states=(None,))
 
     def elite_mean(self, m: int) -> float:
         """J_{m̄:μ}, the m-elitist average fitness (Definition 1, Eq. 9)."""

@@ -112,6 +112,15 @@ class Repeats(Protocol):
         ...
 
 
+@runtime_checkable
+class Picks(Protocol):
+    """A task with a second split: the fitness decides who survives, this split which network a run gives back."""
+
+    def pick(self, module: nn.Module) -> tuple[float, int] | None:
+        """The mean loss on it (lower is better) and its samples; None if there is no such split."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fared:
     """The result of one policy in one SGD step."""
@@ -308,6 +317,11 @@ class Baggage(Protocol):
 def continues(baggage: Baggage) -> bool:
     """Whether SGD continues from where it stood, and not from what was kept; a rule says so with `continues`."""
     return bool(getattr(baggage, "continues", False))
+
+
+def returns(baggage: Baggage) -> bool:
+    """Whether SGD goes back to what was kept after a step that passed nothing fitter; a rule says so with `returns`."""
+    return bool(getattr(baggage, "returns", False))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Randomness that is addressed, not consumed.
 
-`seeds("mutate", k, v, i)` always gives the same fresh generator, whoever asks and whenever. No stream is
+`seeds("mutate", k, v, i)` always gives the same fresh generator, in any process and at any time. No stream is
 shared, so the number of workers, the order in which they finish and a resume in the middle cannot change a
 result; and two arms of a comparison that ask the same question get the same answer.
 """
@@ -54,7 +54,7 @@ def global_randomness(seed: int) -> Iterator[None]:
     """Lend `seed` to the global generators of torch, `random` and NumPy; give the caller's state back after.
 
     A user's dropout layer, `nn.init` call or augmentation draws from global state. Inside this block that
-    state is addressed too, and outside nobody notices that we were there.
+    state is addressed too, and the caller's state is unchanged afterwards.
     """
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # lent, and given back
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, isfinite
 from time import perf_counter
 from typing import Any
 
@@ -12,8 +13,8 @@ from esgd.guarantee import check
 from esgd.health import examine
 from esgd.ledger import Work
 from esgd.policies import Policy
-from esgd.population import Population
-from esgd.protocols import Task, Trained
+from esgd.population import Individual, Population
+from esgd.protocols import Picks, Task, Trained
 from esgd.recipe import Recipe, Stage
 
 
@@ -23,12 +24,13 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
+        self.picked = state.history[-1].get("pick") if state.history else None
         self.noted = state.noted or Noted.of(state.history)
         self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
         self.begun, self.sgd = perf_counter(), dict[str, Any]()
 
     def trained(self, policies: Sequence[Policy], trained: Trained) -> State:
-        """What the SGD step did; returns the state it leaves, so that nobody need keep the one before."""
+        """What the SGD step did; returns the state it leaves, so that the one before need not be kept."""
         self.sgd = {
             "policies": tuple(policies),
             "before": tuple(zip(self.ids, self.fitness.tolist(), strict=True)),
@@ -45,8 +47,7 @@ class Recorder:
         recipe, k, m = self.recipe, self.stage.k, self.stage.elites
         if not self.waiver:
             check(self.fitness, population.fitness, m, k)
-        best = population.champion
-        archive = best if float(best.fitness[0]) < float(self.archive.fitness[0]) else self.archive
+        archive, picked, looked = self._keep(population)
         generation = Generation(
             k=k,
             stage=self.stage.name,
@@ -56,7 +57,8 @@ class Recorder:
             guarantee="waived" if self.waiver else "held",
             waiver=self.waiver,
             test=self.task.test(archive.best.module()),
-            work=work,
+            pick=picked,
+            work=replace(work, fitness_evolution=work.fitness_evolution + looked),
             seconds=perf_counter() - self.begun,
             state=State(k, population, archive, self.history, self.past),
             **self.sgd,
@@ -70,6 +72,23 @@ class Recorder:
         history, past = self.history.then(line), self.past.then(*generation.fared)
         state = State(k, population, archive, history, past, self.noted.after(line))
         return replace(generation, notes=notes, state=state)
+
+    def _keep(self, population: Population) -> tuple[Population, float | None, int]:
+        """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite
+        with the lowest loss on it. With that loss, and the samples that were looked at."""
+        elites = population.order[: self.stage.elites]
+        looks = (
+            [self.task.pick(Individual(population, i).module()) for i in elites] if isinstance(self.task, Picks) else []
+        )
+        found = [look for look in looks if look is not None]
+        if not found:
+            best = population.champion
+            return (best if float(best.fitness[0]) < float(self.archive.fitness[0]) else self.archive), None, 0
+        losses = [loss if isfinite(loss) else inf for loss, _ in found]
+        known, lowest = inf if self.picked is None else self.picked, min(losses)
+        better = lowest < known or not self.history
+        archive = population.alone(elites[losses.index(lowest)]) if better else self.archive
+        return archive, min(known, lowest), sum(samples for _, samples in found)
 
 
 def _born_among(population: Population, elites: int, k: int) -> float:

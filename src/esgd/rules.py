@@ -28,6 +28,7 @@ from esgd.operators import (
     Mated,
     MeanOfElites,
     Never,
+    Reestimated,
     Replacement,
     Truncation,
     Uninterrupted,
@@ -39,7 +40,8 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
-from esgd.work import Costs, check_work, expected_looks, expected_work, sized
+from esgd.validation import check_number
+from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -81,6 +83,7 @@ def ours(task: Task, work: float, *, fitness_share: float = 0.2) -> Recipe:
             mutation=Gaussian(sigma=0.0),
             backoff=BestOfLooks(),
             baggage=Uninterrupted(),
+            buffers=_enough(task),
             species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
         )
 
@@ -98,7 +101,7 @@ def paper(task: Task, work: float) -> Recipe:
 
     Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
     """
-    plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))))
+    plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))), buffers=_enough(task))
     check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
@@ -115,7 +118,7 @@ def paper(task: Task, work: float) -> Recipe:
 def random_search(task: Task, work: float, *, population: int = 16) -> Recipe:
     """Networks with random policies, trained alike to the end; the best checkpoint of the best one (Bergstra and
     Bengio, 2012)."""
-    return sized(task, work, lambda epochs: _independent(population, epochs, Once(species=RATES)))
+    return sized(task, work, lambda epochs: _independent(task, population, epochs, Once(species=RATES)))
 
 
 def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
@@ -123,7 +126,7 @@ def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
     return sized(
         task,
         work,
-        lambda epochs: replace(_independent(1, epochs, Fixed(policy=policy)), backoff=BestOfLooks(looks=())),
+        lambda epochs: replace(_independent(task, 1, epochs, Fixed(policy=policy)), backoff=BestOfLooks(looks=())),
     )
 
 
@@ -144,14 +147,20 @@ def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) 
             sgd_epochs=Shared(epochs / len(rungs)),
             backoff=BestOfLooks(looks=()),
             baggage=Uninterrupted(),
+            buffers=_enough(task),
             species=Inherited(species=RATES, offspring_only=True),
         ),
     )
 
 
-def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10) -> Recipe:
+def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10, growth: float = 1.0) -> Recipe:
     """Population-based training (Jaderberg et al., 2017): the worst quarter copies the best quarter, with its
-    learning rate × 0.8 or 1.2, or in one of four cases drawn again. There is no back-off, so no guarantee."""
+    learning rate × 0.8 or 1.2, or in one of four cases drawn again. There is no back-off, so no guarantee.
+
+    Each interval between two selections is `growth` times as long as the one before it.
+    """
+    check_number("growth", growth, above=0, meaning="It is the ratio of two intervals that follow. Use 1, or 1.3.")
+    lengths = [growth**k for k in range(generations)]
     return sized(
         task,
         work,
@@ -161,12 +170,13 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10)
             mates=1,
             elites=population - max(1, population // 4),
             generations=generations,
-            sgd_epochs=epochs / generations / population,
+            sgd_epochs=Each(tuple(epochs / population * length / sum(lengths) for length in lengths)),
             mating=Truncation(share=0.25),
             kinds=(Cloned(),),
             survival=Replacement(),
             backoff=Never(),
             baggage=CarriedByMate(),
+            buffers=_enough(task),
             species=Inherited(species=RATES, probability=0.75, factors=(0.8, 1.2), offspring_only=True),
         ),
     )
@@ -179,7 +189,7 @@ def papa(task: Task, work: float, *, population: int = 8, generations: int = 20)
         task,
         work,
         lambda epochs: replace(
-            _independent(population, epochs, Once(species=RATES), generations=generations),
+            _independent(task, population, epochs, Once(species=RATES), generations=generations),
             anchor=Anchor(strength=0.01, every=10, after=0),
             offspring=_in_the_last(generations),
             evolution_steps=1,
@@ -196,7 +206,7 @@ def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
         task,
         work,
         lambda epochs: replace(
-            _independent(population, epochs, Once(species=RATES), generations=generations),
+            _independent(task, population, epochs, Once(species=RATES), generations=generations),
             offspring=_in_the_last(generations),
             evolution_steps=1,
             elites=population,
@@ -213,12 +223,12 @@ def swa(task: Task, work: float, *, lr: float = 0.05) -> Recipe:
         task,
         work,
         lambda epochs: replace(
-            _independent(1, epochs, Fixed(policy=policy), generations=1), backoff=BestOfLooks(looks=(), mean=0.25)
+            _independent(task, 1, epochs, Fixed(policy=policy), generations=1), backoff=BestOfLooks(looks=(), mean=0.25)
         ),
     )
 
 
-def _independent(population: int, epochs: float, species: Species, *, generations: int = 10) -> Recipe:
+def _independent(task: Task, population: int, epochs: float, species: Species, *, generations: int = 10) -> Recipe:
     """Networks that are trained apart, without interruption; `generations` are the looks at their fitness."""
     return Recipe(
         population=population,
@@ -230,7 +240,13 @@ def _independent(population: int, epochs: float, species: Species, *, generation
         species=species,
         backoff=BestOfLooks(looks=(), mean=0.0),
         baggage=Uninterrupted(),
+        buffers=_enough(task),
     )
+
+
+def _enough(task: Task) -> Reestimated:
+    """BatchNorm statistics on as few samples as this network needs: looks get cheaper, for every rule alike."""
+    return Reestimated(samples=statistics_needed(task))
 
 
 def _in_the_last(generations: int) -> Each:

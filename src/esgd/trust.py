@@ -62,7 +62,7 @@ def find_code(name: str, allow: Collection[str]) -> Any:
 
 
 def imported(name: str) -> Any:
-    """What `package.module:thing` names. Whoever calls this vouches for the name."""
+    """What `package.module:thing` names. The caller vouches for the name."""
     module, _, attribute = name.partition(":")
     try:
         found: Any = import_module(module)

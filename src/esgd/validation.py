@@ -1,4 +1,4 @@
-"""One way to refuse a number: what is wrong with it, then why and what to do, in the words of whoever asks."""
+"""One way to refuse a number: what is wrong with it, then why and what to do, in the caller's words."""
 
 from __future__ import annotations
 

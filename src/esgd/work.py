@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, isfinite, log2
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from esgd.averages import IterateAverage
 from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
 from esgd.genome import build
-from esgd.protocols import BackOff, Task
+from esgd.protocols import BackOff, Picks, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe, Stage
 from esgd.validation import check_number
@@ -24,15 +25,18 @@ from esgd.validation import check_number
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
 HALVINGS = 60
+CALIBRATION = 256  # samples on which it is measured how many BatchNorm needs
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Samples of one task: of the batches of an epoch, of a fitness pass, and of BatchNorm's statistics."""
+    """Samples of one task: of the batches of an epoch, of a fitness pass, of BatchNorm's statistics, and of the split
+    that picks what a run gives back."""
 
     batches: tuple[int, ...]
     fitness: int
     statistics: int
+    pick: int = 0
 
     @staticmethod
     def of(task: Task, recipe: Recipe) -> Costs:
@@ -40,13 +44,15 @@ class Costs:
         seeds, passed = Seeds(0, ("count",)), repeats(task, {})
         with global_randomness(seeds.integer()):
             sizes = tuple(passed * task.size(batch) for batch in task.batches(seeds, {}))
-        statistics = 0
-        if statistics_layers(build(task.model, seeds)):
+        statistics, network = 0, build(task.model, seeds)
+        if statistics_layers(network):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
+        picked = task.pick(network) if isinstance(task, Picks) else None
         return Costs(
             batches=sizes,
             fitness=sum(task.size(batch) for _, batch in task.parts()),
             statistics=statistics,
+            pick=picked[1] if picked else 0,
         )
 
     def sgd(self, epochs: float, before: float) -> float:
@@ -69,10 +75,12 @@ def expected_work(costs: Costs, recipe: Recipe) -> float:
 def expected_looks(costs: Costs, recipe: Recipe) -> float:
     """The part of it that is spent on looking at the fitness."""
     looks = recipe.population_of(1) + 1 + len(recipe.immigrants)  # the start, and its leader twice
+    picks = 0
     for times, stage in alike(recipe):
+        picks += times * stage.elites
         looks += times * stage.population * measurements(recipe.backoff, stage.sgd_epochs)
         looks += times * stage.evolution_steps * _evaluated(recipe, stage)
-    return costs.look * looks
+    return costs.look * looks + costs.pick * picks
 
 
 def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
@@ -116,6 +124,32 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
             return make(middle)
         low, high = (middle, high) if spent < work else (low, middle)
     return make(low)
+
+
+@torch.no_grad()
+def statistics_needed(task: Task, *, error: float = 0.05, most: int = 1024) -> int:
+    """On how many samples the means that BatchNorm keeps are known to `error` of a standard deviation.
+
+    Measured on a new network: where a layer sees many places of each sample, as in a convolution, a few samples have
+    many values. A power of two, at least 64.
+    """
+    network = build(task.model, Seeds(0, ("count",)))
+    layers, spreads = statistics_layers(network), list[float]()
+
+    def look(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+        x = given[0].double().transpose(0, 1).flatten(2) if given[0].dim() > 2 else given[0].double().T[..., None]
+        whole = x.flatten(1).std(dim=1)  # of each channel; x is (channels, samples, places)
+        spreads.extend((x.mean(dim=2).std(dim=1) / whole)[whole > 0].square().tolist())
+
+    handles = [layer.register_forward_pre_hook(look) for layer in layers]
+    network.eval()
+    for batch in task.calibration(CALIBRATION) if layers else ():
+        task.fitness(network, batch)
+    for handle in handles:
+        handle.remove()
+    known = [spread for spread in spreads if isfinite(spread)]
+    needed = max(64.0, sum(known) / len(known) / error**2) if known else most
+    return min(most, 1 << ceil(log2(needed)))
 
 
 def check_work(work: object) -> None:

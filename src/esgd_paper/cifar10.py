@@ -8,7 +8,7 @@ the network, and fb.resnet.torch, whose recipe the single baseline follows, for 
 | shortcuts             | He's option A in the ResNet-20: every second pixel, zeros for new channels, no parameters    |
 | batch, weight decay   | 128 and 1e-4 on all parameters                                                               |
 | order of the steps    | normalise, mirror, crop: so the frame of 4 pixels has the mean colour                        |
-| BatchNorm             | statistics re-estimated on 1024 clean training images, for everybody, before every fitness   |
+| BatchNorm             | statistics re-estimated on 1024 clean training images for all networks, before every fitness |
 | initial population    | independent initialisations                                                                  |
 | momentum              | begins afresh in every generation                                                            |
 

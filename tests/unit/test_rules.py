@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
@@ -20,7 +21,7 @@ from esgd.ledger import passes
 from esgd.operators import Anchor, Never, PerGeneration
 from esgd.rules import RULES
 from esgd.testing.evidence import contents, difference
-from esgd.work import Costs, expected_work
+from esgd.work import Costs, expected_work, statistics_needed
 from tests.command import esgd as command
 from tests.small import CLASSES, batchnorm_mlp, mlp, random_data
 
@@ -125,6 +126,33 @@ def test_in_pbt_the_worst_quarter_copies_the_best_and_changes_its_rate() -> None
             if not parents:
                 assert policy.hyper["lr"] == rates[id_], "who survives keeps its rate"
     assert perturbed > 4
+
+
+def test_intervals_of_pbt_may_grow() -> None:
+    epochs = [stage.sgd_epochs for stage in rules.pbt(task(), WORK, growth=1.5).stages()]
+    assert [b / a for a, b in pairwise(epochs)] == pytest.approx([1.5] * 9)
+    assert spent(run(rules.pbt(task(), WORK, growth=1.5))) == pytest.approx(WORK, rel=0.02)
+
+
+class Places(nn.Module):
+    """BatchNorm over the places of one channel: `alike` of them are the same value."""
+
+    def __init__(self, alike: int) -> None:
+        super().__init__()
+        self.alike, self.norm, self.head = alike, nn.BatchNorm1d(1), nn.Linear(64, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = x.repeat(1, 64 // x.shape[1] + 1)[:, : 64 // self.alike].repeat_interleave(self.alike, dim=1)
+        return self.head(self.norm(places[:, None])[:, 0])
+
+
+def test_batchnorm_gets_as_many_samples_as_its_means_need() -> None:
+    assert statistics_needed(task()) == 1024, "without BatchNorm nobody asks"
+    assert statistics_needed(task(batchnorm_mlp)) == 512, "one value of each sample: (1 / 0.05)², a power of two"
+    few, many = (statistics_needed(task(lambda alike=alike: Places(alike))) for alike in (1, 64))
+    assert (few, many) == (64, 512)
+    assert statistics_needed(task(batchnorm_mlp), error=0.2) == 64
+    assert rules.halving(task(batchnorm_mlp), WORK).buffers.samples == 512
 
 
 def test_papa_pulls_networks_together() -> None:

@@ -28,7 +28,7 @@ OWN = frozenset(vars(nn.Module())) - {"training"}
 class AttributeSnapshot:
     """The plain attributes of every layer as they are now, constant buffers, and which parameters are frozen.
 
-    Lists, dicts, sets, tensors and generators are looked into and put back in place; other objects are left alone.
+    Lists, dicts, sets, tensors and generators are searched and put back in place; other objects are left alone.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -24,7 +24,7 @@ from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Repeats, Settings, Step, Task, continues
+from esgd.protocols import Batch, Repeats, Settings, Step, Task, continues, returns
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
 
@@ -229,10 +229,10 @@ class SequentialTrajectory:
         return Stack(self.rows, buffers), [outcome], self.work
 
     def _continued(self, reached: Snapshot | None) -> OptimizerState | None:
-        """Where the next SGD step continues: at the end of this one, unless that has diverged."""
+        """Where the next SGD step continues: at the end of this one, unless that has diverged or led nowhere."""
         if self.end is None:
             return self._brought  # nothing was trained
-        if reached is None:
+        if reached is None or (returns(self.network.rules.baggage) and not self.moved):
             return None
         kept = kept_state(self.policy, reached.optimizer)
         return kept if self._place == reached.place else kept.at(reached.row, reached.buffers)

@@ -5,7 +5,7 @@ from esgd.operators.backoff import BestOf, BestOfLooks, Never, PerEpoch, PerGene
 from esgd.operators.breeding import breed
 from esgd.operators.buffers import Averaged, FromFittest, Reestimated
 from esgd.operators.kinds import Cloned, Extrapolated, GreedySoup, Mated, MeanOfElites, OffspringKind
-from esgd.operators.mating import Inverse, Rank, Roulette, Softmax, Truncation
+from esgd.operators.mating import Inverse, Raced, Rank, Roulette, Softmax, Truncation
 from esgd.operators.mutation import Gaussian, RelativeGaussian
 from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh, Uninterrupted
 from esgd.operators.recombination import intermediate
@@ -34,6 +34,7 @@ __all__ = [
     "PerEpoch",
     "PerGeneration",
     "Perturbed",
+    "Raced",
     "RandomStart",
     "Rank",
     "Reestimated",

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd.protocols import Mating
 from esgd.validation import check_field
 
 _ON_THE_WHEEL = "It keeps every finite individual on the roulette wheel. Use a small positive number such as 0.01."
@@ -25,6 +26,7 @@ _TEMPERATURE = (
     "less for a sharper choice."
 )
 _TRUNCATION = "It is the share of the population that may mate, the fittest. Use 0.25."
+_SETS = "It is the number of sets of mates that are drawn for one offspring. Use 4."
 _SMOOTHING = (
     "It is the exponent on the roulette weights, and a negative one would favour the worst. Use 1 for the plain wheel, "
     "0.5 for the Penn Treebank setting, 0 for a uniform one."
@@ -122,6 +124,24 @@ class Truncation:
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
         best = fitness.argsort(stable=True)[: max(mates, round(self.share * len(fitness)))]
         return best[spin(torch.ones_like, fitness[best], 1.0, mates, generator)].tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raced:
+    """Several sets of mates are drawn by `mating`, and the one with the lowest mean fitness becomes parents.
+
+    So offspring are raced by their parents before any of them costs a fitness pass.
+    """
+
+    sets: int = 4
+    mating: Mating = Roulette()
+
+    def __post_init__(self) -> None:
+        check_field(self, "sets", at_least=1, whole=True, meaning=_SETS)
+
+    def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
+        drawn = [self.mating(fitness, mates, generator) for _ in range(self.sets)]
+        return min(drawn, key=lambda some: float(fitness[some].mean()))
 
 
 def spin(

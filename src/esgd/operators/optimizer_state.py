@@ -41,8 +41,12 @@ class Uninterrupted:
     """SGD is never interrupted: a survivor's next SGD step continues from where the last one ended, with its state,
     whichever place on the way is kept and competes. An offspring begins at its own place.
 
-    What is kept is then the best place that a trajectory has passed, and the guarantee is about these.
+    What is kept is then the best place that a trajectory has passed, and the guarantee is about these. With `returns`,
+    a trajectory whose SGD step has passed nothing fitter begins again at that place, without state: it over-fits, or
+    its rate is too high.
     """
+
+    returns: bool = False
 
     @property
     def keeps(self) -> bool:

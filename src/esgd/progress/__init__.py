@@ -1,4 +1,4 @@
-"""What a person, or a program, sees while a run goes on. See README.md."""
+"""What a person, or a program, sees during a run. See README.md."""
 
 from esgd.progress.reporter import PROGRESS, Reporter, announce, check_progress, reporter
 

@@ -113,7 +113,7 @@ def _sgd_seconds(line: Mapping[str, Any]) -> float:
 
 
 def _total(elapsed: float, part: float, expected: float | None) -> float | None:
-    """How long a phase takes in all: what was expected gives way to what is seen as the phase goes on."""
+    """How long a phase takes in all: what was expected gives way to what is seen as the phase continues."""
     seen = elapsed / part if part else None
     if seen is None or expected is None:
         return expected if seen is None else seen

@@ -20,7 +20,7 @@ PROGRESS = ("auto", "bars", "plain", "json", "none")
 
 
 class Outlet(Console):
-    """A console that falls silent when whoever read it has gone: training goes on."""
+    """A console that falls silent when its reader has gone: training continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

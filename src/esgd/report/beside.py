@@ -37,7 +37,7 @@ class Run:
         """What it reached, in the form of a comparison's entries."""
         known = [value for value in (finite(line["best"]) for line in self.history) if value is not None]
         return {
-            "seed": self.manifest.get("seed", self.name),  # what is not known is nobody else's
+            "seed": self.manifest.get("seed", self.name),  # what is not known is not shared
             "fitness": min(known, default=None),
             "test": self.history[-1].get("test"),
             "work": sum(passes(line["ledger"]) for line in self.history),

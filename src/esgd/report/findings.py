@@ -143,7 +143,7 @@ def _place(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: s
     first = min(means, key=lambda label: means[label])
     if own < means[first]:
         return f", the lowest{' mean' if len(ours) > 1 else ''} of all arms"
-    return f", {'level with' if own == means[first] else 'behind'} {_the(first)} with {number(means[first])}"
+    return f", {'tied with' if own == means[first] else 'behind'} {_the(first)} with {number(means[first])}"
 
 
 def _against(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: str | None) -> str:
@@ -157,7 +157,7 @@ def _against(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric:
             lower.append(f"{_the(label)} on {found.ahead} of {found.seeds}")
         elif found is not None:
             level.append(f"{_the(label)} on {found.seeds} of {found.seeds}")
-    parts = [("lower than ", lower), ("higher than ", higher), ("level with ", level)]
+    parts = [("lower than ", lower), ("higher than ", higher), ("tied with ", level)]
     said = "; ".join(word + listing(clauses) for word, clauses in parts if clauses)
     return f"{said} seeds" if said else "there is nothing to compare it with"
 

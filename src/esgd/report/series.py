@@ -1,4 +1,4 @@
-"""What the figures show, as numbers: one value or one band per generation. NaN is a gap, where nobody is finite."""
+"""What the figures show, as numbers: one value or one band per generation. NaN is a gap, where no fitness is finite."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def replace_words(path: Path, words: str) -> None:
 
 def open_to_read(path: Path) -> BinaryIO:
     """The file to read; `FileNotFoundError` where there is none, `RunError` for what is no regular file or cannot be
-    opened. A link is refused: it may lead to a file that is nobody else's business. Where the path is the caller's own
+    opened. A link is refused: it may lead to a file that is private. Where the path is the caller's own
     word, resolve it first.
     """
     try:

@@ -106,7 +106,7 @@ class RunFolder:
         if found:
             shown = "\n  ".join(found[:12])
             raise RunError(
-                f"{str(self.path)!r} belongs to another run:\n  {shown}\nA run goes on only with its own recipe, "
+                f"{str(self.path)!r} belongs to another run:\n  {shown}\nA run continues only with its own recipe, "
                 f"seed, data and network, or it would not be one run. Choose a new folder, or undo the difference."
             )
         return known
@@ -220,7 +220,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class NoFolder:
-    """For runs that nobody wants to keep: the same verbs, and nothing is written."""
+    """For runs that are not kept: the same verbs, and nothing is written."""
 
     path: None = None
 

@@ -36,7 +36,7 @@ def generations(history: Sequence[Line]) -> list[Row]:
 
 
 def individuals(history: Sequence[Line]) -> list[Row]:
-    """A row for everybody who lived in a generation: the μ of Ψ^(k), the fittest first, then those who gave way.
+    """A row for each individual of a generation: the μ of Ψ^(k), the fittest first, then those who gave way.
 
     | column                          | meaning                                                                     |
     |---------------------------------|-----------------------------------------------------------------------------|
@@ -101,7 +101,7 @@ def _step(policy: Mapping[str, Any] | None) -> Row:
 
 
 def _birth(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Row:
-    birth = births.get(id_, {})  # nobody wrote down the births of the initial population
+    birth = births.get(id_, {})  # births of the initial population are not recorded
     return {
         "born": int(id_.split(".")[0]),
         "parents": " ".join(birth.get("parents", ())),

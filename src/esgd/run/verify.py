@@ -1,6 +1,6 @@
 """Whether a run folder is whole: every file against its checksum, the model against the archive. Nothing is written.
 
-Checksums tell damage from what was written. They are no signature: whoever can alter a file can alter its checksum.
+Checksums tell damage from what was written. They are no signature: who can alter a file can alter its checksum.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def compare(
 ) -> tuple[dict[str, Any], Histories]:
     """The comparison as one JSON object, and the histories behind it; the runs are in `out/seed-S/ARM`.
 
-    A comparison that was interrupted goes on where it stopped.
+    A comparison that was interrupted continues where it stopped.
     """
     seeds = list(seeds)
     if not seeds:
@@ -150,7 +150,7 @@ def begin(
     """Train what comes first in a run folder of its own, if the study has a baseline."""
     if study.baseline is None:
         return None
-    announce(f"seed {seed}, the network that everybody begins with", progress)
+    announce(f"seed {seed}, the network that all arms start from", progress)
     return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import count
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from esgd.errors import TaskError
 from esgd.protocols import Batch
@@ -108,6 +108,10 @@ class Tensors:
     def data(self) -> tuple[Tensor, ...]:
         return self.tensors
 
+    def some(self, indices: Tensor) -> Tensors:
+        """These samples alone."""
+        return Tensors(tuple(tensor[indices.to(tensor.device)] for tensor in self.tensors))
+
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
@@ -159,6 +163,10 @@ class Mapped:
 
     def data(self) -> MapStyle:
         return self.dataset
+
+    def some(self, indices: Tensor) -> Mapped:
+        """These samples alone."""
+        return Mapped(Subset(cast(Dataset[Any], self.dataset), indices.tolist()), self.workers)
 
 
 class _Addressed(Dataset[Any]):
@@ -235,6 +243,21 @@ def source(name: str, data: Any, workers: int) -> Source:
         f"{name} is {_kind(data)}, which is not data we can read. Give (x, y) as torch tensors, a map-style Dataset, "
         f"a function without arguments that returns an iterable of batches, or a Source of your own{hint}."
     )
+
+
+def divided(split: Source | None, share: float) -> tuple[Source, Source]:
+    """Two splits of one: `share` of its samples, the same ones each time, go into the second."""
+    if not isinstance(split, Tensors | Mapped):
+        raise TaskError(
+            f"pick={share} is a share of the fitness split, and that has to be tensors or a Dataset. Give the data "
+            f"themselves as pick=."
+        )
+    order, second = torch.randperm(split.samples, generator=FIXED("pick")), round(share * split.samples)
+    if not 0 < share < 1 or not 0 < second < split.samples:
+        raise TaskError(
+            f"pick={share} leaves one of two splits of {split.samples} fitness samples empty. Use a share such as 0.3."
+        )
+    return split.some(order[second:].sort().values), split.some(order[:second].sort().values)
 
 
 def _holds_samples(data: MapStyle) -> bool:

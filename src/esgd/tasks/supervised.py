@@ -17,7 +17,7 @@ from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
-from esgd.tasks.sources import Source, StackedSource, batches_of, source
+from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
 from esgd.validation import is_count
 
 Loss = Callable[[Any, Any], Tensor]
@@ -48,6 +48,9 @@ class Supervised:
     | `fitness`     | what selection sees, in the same forms; or your own fitness: a function of the network that    |
     |               | returns a number to minimise                                                                   |
     | `test`        | what neither SGD nor selection sees, in the same forms; `metrics` are measured on it           |
+    | `pick`        | a second split for selection, in the same forms, or a share of the fitness split such as 0.3:  |
+    |               | it picks the network that a run gives back among the elites. With many looks at a small        |
+    |               | fitness split, the fittest are partly lucky; this split does not know their luck               |
     | `batch_size`  | of SGD; a policy's setting `batch_size` replaces it                                            |
     | `metrics`     | name → function of (output, target), averaged over the test split; or of the network           |
     | `workers`     | DataLoader processes, for datasets                                                             |
@@ -72,6 +75,7 @@ class Supervised:
         train: Any,
         fitness: Any,
         test: Any = None,
+        pick: Any = None,
         batch_size: int = 32,
         metrics: Mapping[str, Averaged | OfNetwork] | None = None,
         workers: int = 0,
@@ -88,11 +92,16 @@ class Supervised:
         self._train = source("train", train, workers)
         self._fitness: Source | None = None if own else source("fitness", fitness, workers)
         self._own: Callable[[nn.Module], Any] | None = fitness if own else None
+        self._pick: Source | None = None
+        if isinstance(pick, float):
+            self._fitness, self._pick = divided(self._fitness, pick)
+        elif pick is not None:
+            self._pick = source("pick", pick, workers)
         self._test = None if test is None else source("test", test, workers)
         self._calibration = self._train if calibration is None else source("calibration", calibration, workers)
 
     def __repr__(self) -> str:
-        splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
+        splits = {"train": self._train, "fitness": self._fitness, "pick": self._pick, "test": self._test}
         sizes = ", ".join(f"{name} {split.samples or 'stream'}" for name, split in splits.items() if split)
         return f"Supervised({sizes}, batch_size={self.batch_size})"
 
@@ -168,34 +177,46 @@ class Supervised:
             if seen >= samples:
                 return
 
-    # The third split
+    # The other splits
 
-    @torch.no_grad()
+    def pick(self, module: nn.Module) -> tuple[float, int] | None:
+        if self._pick is None:
+            return None
+        means, samples = self._means("pick", self._pick, module, {})
+        return means["loss"], samples
+
     def test(self, module: nn.Module) -> dict[str, float]:
         if self._test is None:
             return {}
-        module.eval()
-        device = next(module.parameters()).device
-        totals, samples = dict.fromkeys(("loss", *self._metrics.averaged), 0.0), 0
-        for _, batch in self._test.parts(_part_size(self._test)):
-            batch = copied(to_device(batch, device))  # a network may write into its input
-            (values, output), n = self._values(module, batch), self.size(batch)
-            totals["loss"] += float(values.double().mean()) * n
-            for name, metric in self._metrics.averaged.items():
-                totals[name] += float(scalar(metric(output, batch[-1]), f"the metric {name!r}")) * n
-            samples += n
-        if samples == 0:
-            raise TaskError("the test data have no samples. Give test= at least one, at every call, or None.")
-        means = {name: total / samples for name, total in totals.items()}
+        means, _ = self._means("test", self._test, module, self._metrics.averaged)
         whole = {name: metric(module) for name, metric in self._metrics.of_network.items()}
         return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}
 
+    @torch.no_grad()
+    def _means(
+        self, name: str, split: Source, module: nn.Module, metrics: Mapping[str, Averaged]
+    ) -> tuple[dict[str, float], int]:
+        """The loss and the metrics of a network, averaged over a split, and how many samples it has."""
+        module.eval()
+        device = next(module.parameters()).device
+        totals, samples = dict.fromkeys(("loss", *metrics), 0.0), 0
+        for _, batch in split.parts(_part_size(split)):
+            batch = copied(to_device(batch, device))  # a network may write into its input
+            (values, output), n = self._values(module, batch), self.size(batch)
+            totals["loss"] += float(values.double().mean()) * n
+            for metric in metrics:
+                totals[metric] += float(scalar(metrics[metric](output, batch[-1]), f"the metric {metric!r}")) * n
+            samples += n
+        if samples == 0:
+            raise TaskError(f"the {name} data have no samples. Give {name}= at least one, at every call, or None.")
+        return {metric: total / samples for metric, total in totals.items()}, samples
+
     def data(self) -> list[Any]:
-        splits = (self._train, self._fitness, self._test, self._calibration)
+        splits = (self._train, self._fitness, self._pick, self._test, self._calibration)
         return [split.data() for split in splits if split is not None]
 
     def describe(self) -> dict[str, Any]:
-        splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
+        splits = {"train": self._train, "fitness": self._fitness, "pick": self._pick, "test": self._test}
         described = {name: split.describe() for name, split in splits.items() if split is not None}
         if self._own is not None:
             described["fitness"] = {"kind": _name(self._own)}

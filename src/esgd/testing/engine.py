@@ -131,8 +131,8 @@ class Bout:
             self._same(contents(united), contents(expected), "unite")
             self._same(united.fitness[[0, 2, 3, 5]], full.fitness[[3, 0, 7, 11]], "the offspring's fitness in unite")
             self._same(contents(united[[1, 4]]), contents(parents[[2, 0]]), "the parents in unite", tolerance=0.0)
-        nobody = self.engine.unite(self.start[[]], [], Scores.unknown(0), [])
-        expect(len(nobody) == 0, f"unite of no individuals has {len(nobody)} of them. A recipe may have no immigrants.")
+        none = self.engine.unite(self.start[[]], [], Scores.unknown(0), [])
+        expect(len(none) == 0, f"unite of no individuals has {len(none)} of them. A recipe may have no immigrants.")
 
     def check_spent(self) -> None:
         self.engine.spent()

@@ -27,7 +27,7 @@ COMPRESSED = 4_096  # bytes from which on an answer is
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where the page is served. Whoever is not on this machine needs the token."""
+    """Where the page is served. A client on another machine needs the token."""
 
     host: str = "127.0.0.1"
     port: int = 8642
@@ -62,7 +62,7 @@ class Server(ThreadingHTTPServer):
         self.policy = views.policy
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is nobody's business; whoever asks again gets an answer."""
+        """A connection that broke is not reported; a client that asks again gets an answer."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -165,7 +165,7 @@ class PageRequest(BaseHTTPRequestHandler):
             if self.command != "HEAD":
                 self.wfile.write(body)
         except ConnectionError:
-            self.close_connection = True  # whoever asked has gone
+            self.close_connection = True  # the client has gone
 
 
 def _loopback(host: str) -> bool:

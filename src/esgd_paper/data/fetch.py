@@ -115,7 +115,7 @@ def _ask(remote: Remote, part: Path, have: int) -> HTTPResponse:
 
 
 def _store(remote: Remote, answer: HTTPResponse, part: Path, *, progress: bool) -> None:
-    """Write what the server sends: behind what is there if it goes on from there, else from the beginning."""
+    """Write what the server sends: behind what is there if it continues from there, else from the beginning."""
     have = _length(part) if answer.status == 206 else 0
     coming = answer.headers.get("Content-Length")
     total = have + int(coming) if coming and coming.isdecimal() else remote.bytes
@@ -210,7 +210,7 @@ def _broken(remote: Remote, part: Path, broken: _BrokenError) -> str:
     if remote.sha256 is None:
         return f"{said} Run the same command again: {remote.name} begins anew."
     whole = f" of {size(remote.bytes)}" if remote.bytes else ""
-    return f"{said} {size(have)}{whole} are kept in {part}. Run the same command again: it goes on from there."
+    return f"{said} {size(have)}{whole} are kept in {part}. Run the same command again: it continues from there."
 
 
 def _refusal(remote: Remote, error: HTTPError) -> str:

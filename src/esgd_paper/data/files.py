@@ -48,7 +48,7 @@ def full_disk(path: Path, needed: int | None) -> DataError:
     more = "an unknown number of bytes" if needed is None else f"{needed:,} bytes ({size(needed)})"
     return DataError(
         f"The disk is full: {path} needs {more} more, and {size(free_space(path.parent))} are free. Make room, then "
-        f"run the same command again: it goes on from there. Or choose another disk with --data or $ESGD_DATA."
+        f"run the same command again: it continues from there. Or choose another disk with --data or $ESGD_DATA."
     )
 
 

@@ -1,6 +1,6 @@
 """A state for every frame, from nothing but transcripts: flat start, Gaussians, a network.
 
-Nobody has written down which frame belongs to which state. A flat start guesses that all states last equally long;
+It is not recorded which frame belongs to which state. A flat start guesses that all states last equally long;
 Gaussians fitted to a guess make a better one (Viterbi training), again and again; a network trained on the last makes
 the labels that the experiments use.
 """

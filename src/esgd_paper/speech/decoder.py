@@ -29,7 +29,7 @@ class WordLoop:
 
     | field     | shape    | meaning                                                                              |
     |-----------|----------|--------------------------------------------------------------------------------------|
-    | `states`  | (n,)     | the state of each node; a path stays, or goes on to the node behind                  |
+    | `states`  | (n,)     | the state of each node; a path stays, or continues to the next node                  |
     | `entries` | (p,)     | the first node of each pronunciation                                                 |
     | `entered` | (p,)     | the word it pronounces                                                               |
     | `exits`   | (e,)     | where words end, with or without a pause: word by word, the first pause last         |

@@ -15,7 +15,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """States in the order in which they can be passed through. A path stays in a node or goes on along an arc.
+    """States in the order in which they can be passed through. A path stays in a node or continues along an arc.
 
     | field     | shape  | meaning                                                                              |
     |-----------|--------|--------------------------------------------------------------------------------------|

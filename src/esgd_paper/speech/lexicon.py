@@ -57,7 +57,7 @@ class Lexicon:
         """The states of a word, one chain for every pronunciation."""
         if word not in self.pronunciations:
             raise DataError(
-                f"the lexicon has no {word!r}, so nobody knows how it sounds. {did_you_mean(word, self.pronunciations)}"
+                f"the lexicon has no {word!r}, so it cannot be pronounced. {did_you_mean(word, self.pronunciations)}"
             )
         return [self._chain(way) for way in self.pronunciations[word]]
 

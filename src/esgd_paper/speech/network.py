@@ -1,4 +1,4 @@
-"""The network that makes the last alignment. It is trained on the training speakers and used for everybody.
+"""The network that makes the last alignment. It is trained on the training speakers and used for all speakers.
 
 Torch works on one thread here, so that the labels do not depend on how many the caller uses: a run that is resumed must
 find the data it began with.

@@ -90,7 +90,7 @@ def needed(name: str, split: str, data: Path | None, *, dimension: int, states: 
     if frames is None:
         raise MissingDataError(
             f"{name} has no {split} frames: there is neither {split}.npz nor {split}/feats.scp with {split}/pdf.scp. "
-            f"Looked in {' and '.join(map(str, _folders(name, data)))}. The LDC sells the corpus, so nobody can "
+            f"Looked in {' and '.join(map(str, _folders(name, data)))}. The LDC sells the corpus, so no one else can "
             f"download it for you: bring {dimension} features and one of {states:,} states for every frame, as "
             f"esgd_paper.data.frames describes, and name the folder with --data or ${VARIABLE}. --scale mini needs AN4 "
             f"only."

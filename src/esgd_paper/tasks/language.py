@@ -37,7 +37,7 @@ class LanguageModel:
     | `vocabulary` | how many different tokens there are; they are numbered from 0                                   |
     | `train`      | the text that SGD reads: int64 (tokens,)                                                        |
     | `fitness`    | the text that selection is judged on                                                            |
-    | `test`       | the text that nobody sees until the end                                                         |
+    | `test`       | the text that is not seen until the end                                                        |
     | `batch_size` | parallel streams of training; a policy's setting `batch_size` replaces it                       |
     | `bptt`       | time steps that a gradient reaches back                                                         |
     | `streams`    | parallel streams of `fitness` and `test`, each read from its beginning without a state          |

@@ -215,6 +215,12 @@ def test_a_generation_is_held_against_bare_work(part: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_joint_is_held_against_the_plain_run_of_its_round(tmp_path: Path) -> None:
+    (found,) = run("joints", tmp_path, "--only", "mean")["joints"].values()
+    assert [row["unit"] for row in found["rows"]] == ["×", "rows"]
+
+
+@pytest.mark.slow
 def test_growth_visits_four_sizes(tmp_path: Path) -> None:
     found = run("growth", tmp_path, "--only", "offspring")["growth"]["offspring"]
     assert found["sizes"] == [2, 4, 8, 16]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from esgd.errors import RecipeError
-from esgd.operators import Inverse, Rank, Roulette, Softmax
+from esgd.operators import Inverse, Raced, Rank, Roulette, Softmax
 from esgd.randomness import Seeds
 
 WHEELS = [Roulette(), Inverse(), Rank(), Softmax()]
@@ -169,3 +169,10 @@ def test_the_wheel_in_logarithms_draws_as_the_plain_wheel_does() -> None:
     assert plain[3] == 0
     drawn = Counter(wheel(fitness, 4, Seeds(0)(i))[0] for i in range(2000))
     assert [drawn[i] / 2000 for i in range(4)] == pytest.approx((plain / plain.sum()).tolist(), abs=0.04)
+
+
+def test_raced_mates_are_the_set_with_the_lowest_mean() -> None:
+    fitness = f64(*range(8))
+    drawn = [Rank()(fitness, 2, generator) for generator in [Seeds(5)()] for _ in range(6)]
+    assert Raced(sets=6, mating=Rank())(fitness, 2, Seeds(5)()) == min(drawn, key=sum)
+    assert Raced(sets=1)(fitness, 2, Seeds(5)()) == Roulette()(fitness, 2, Seeds(5)())

@@ -20,8 +20,8 @@ MOMENTS = [
 ]
 
 
-def run(folder: Path, where: str = "nowhere", number: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(VICTIM), str(folder), where, str(number)]
+def run(folder: Path, where: str = "nowhere", number: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(VICTIM), str(folder), where, str(number), *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
@@ -29,7 +29,7 @@ def bits(folder: Path) -> dict[str, object]:
     """Everything a user can compare; seconds are the one thing that may differ."""
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     for line in lines:
-        del line["seconds"]
+        del line["seconds"], line["bytes_moved"]
     tensors = load_file(sorted((folder / "checkpoint").glob("0*"))[-1] / "tensors.safetensors")
     model = load_file(folder / "model.safetensors")
     return {
@@ -66,3 +66,26 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(quiet: dic
     assert deaths.count(-signal.SIGKILL) >= 2
     assert run(folder).returncode == 0
     assert bits(folder) == quiet
+
+
+@pytest.fixture(scope="module")
+def quiet_funnel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("quiet") / "funnel"
+    done = run(folder, "nowhere", 0, "funnel", "loop:threads=1")
+    assert done.returncode == 0, done.stderr
+    return bits(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["loop:threads=1", "pool:workers=2", "ray:workers=2"])
+def test_a_killed_funnel_ends_with_the_same_bits_on_every_engine(
+    quiet_funnel: dict[str, object], tmp_path: Path, engine: str
+) -> None:
+    folder = tmp_path / "run"
+    killed = run(folder, "sync", 12, "funnel", engine)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    saved = len((folder / "history.jsonl").read_text().splitlines())
+    assert 1 <= saved <= 3, "it was killed on its way"
+    finished = run(folder, "nowhere", 0, "funnel", engine)
+    assert finished.returncode == 0, finished.stderr
+    assert bits(folder) == quiet_funnel

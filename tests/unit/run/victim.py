@@ -1,4 +1,6 @@
-"""A small run that kills itself, with SIGKILL, at a chosen moment: python victim.py FOLDER WHERE NUMBER."""
+"""A small run that kills itself, with SIGKILL, at a chosen moment: victim.py FOLDER WHERE NUMBER [RECIPE ENGINE].
+
+The recipe is `plain` or a `funnel`."""
 
 import os
 import signal
@@ -9,11 +11,38 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd.operators import Carried
+from esgd.operators import BestOfLooks, Carried, Elitist, GreedySoup, Mated, Uninterrupted, trajectories
 from esgd.run import files
+from esgd.sizes import Earned, Funnel, Shared
 from esgd.species import Adam, Mixture, Sgd
 
 FOLDER, WHERE, NUMBER = sys.argv[1], sys.argv[2], int(sys.argv[3])
+RECIPE, ENGINE = sys.argv[4:] or ("plain", "auto")
+SPECIES = Mixture(species=(Sgd(lr=(0.01, 0.3)), Adam(lr=(1e-3, 1e-2))))
+RECIPES = {
+    "plain": esgd.Recipe(
+        population=4,
+        offspring=6,
+        generations=3,
+        sgd_epochs=2,
+        species=SPECIES,
+        baggage=Carried(),
+        fine_tuning=esgd.FineTuning(lr=0.01, epochs=1),
+    ),
+    "funnel": esgd.Recipe(
+        population=Funnel(5, 1),
+        offspring=Earned(1, 4),
+        elites=0.5,
+        generations=4,
+        sgd_epochs=Shared(4),
+        species=SPECIES,
+        mates_from=trajectories,
+        kinds=(Mated(), GreedySoup()),
+        backoff=BestOfLooks(ema=1.0),
+        baggage=Uninterrupted(),
+        survival=Elitist(rest=trajectories, ranked=True),
+    ),
+}
 calls = dict.fromkeys(("loss", "fitness", "sync"), 0)
 
 
@@ -46,16 +75,7 @@ def main() -> None:
     task = esgd.Supervised(
         network, loss, train=(x[:64], y[:64]), fitness=(x[64:], y[64:]), batch_size=16, nonnegative=True
     )
-    recipe = esgd.Recipe(
-        population=4,
-        offspring=6,
-        generations=3,
-        sgd_epochs=2,
-        species=Mixture(species=(Sgd(lr=(0.01, 0.3)), Adam(lr=(1e-3, 1e-2)))),
-        baggage=Carried(),
-        fine_tuning=esgd.FineTuning(lr=0.01, epochs=1),
-    )
-    result = esgd.fit(task, recipe, seed=7, run=FOLDER, progress=False)
+    result = esgd.fit(task, RECIPES[RECIPE], seed=7, run=FOLDER, engine=ENGINE, progress=False)
     print(result.fitness)
 
 

@@ -22,7 +22,7 @@ from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Batch, Step, continues
+from esgd.protocols import Batch, Step, continues, returns
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
 
@@ -257,11 +257,12 @@ class BatchedTrajectory:
         return replace(end.chunk.state(i), fitness=float(end.fitness[i]), optimizer_state=self._kept(end, i))
 
     def _continued(self, i: int) -> OptimizerState | None:
-        """Where the next SGD step continues: at the end of this one, unless that has diverged."""
+        """Where the next SGD step continues: at the end of this one, unless that has diverged or led nowhere."""
         end = self.end
         if end is None:
             return self._brought[i]  # nothing was trained
-        kept = self._kept(end, i) if end.fitness[i] < inf else None
+        led_nowhere = returns(self.rules.baggage) and not bool(self.moved[i])
+        kept = self._kept(end, i) if end.fitness[i] < inf and not led_nowhere else None
         if kept is None or self._place[i] == end.place[i]:
             return kept
         reached = end.chunk.state(i)

@@ -36,7 +36,7 @@ class Actor:
     def prepare(self, serialized: Serialized, device: str, folder: str, paths: Sequence[str]) -> Serialized:
         """Build the kernel: what is serialized may need the script's folder and the modules beside it."""
         try:
-            with suppress(OSError):  # not every node has it, and not everybody may enter it
+            with suppress(OSError):  # not every node has it, and not every user may enter it
                 os.chdir(folder)  # relative paths in the task mean the same as in the script
             sys.path += [path for path in paths if path not in sys.path]
             engine, rules = serialized.take()
@@ -61,7 +61,7 @@ class Actor:
 
 
 def _failure(error: BaseException) -> Failure:
-    """What the driver is to raise; an error of Ray itself, or its wish to end this process, goes on."""
+    """What the driver is to raise; an error of Ray itself, or its wish to end this process, is passed on."""
     if isinstance(error, RayError) or hasattr(error, "ray_terminate_msg"):
         raise error
     return Failure.of(error)

@@ -49,7 +49,7 @@ def _rehearse(address: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"whoever answers there does not let us join in {JOINS:g} s") from error
+        raise OSError(f"what answers there does not let us join in {JOINS:g} s") from error
     if tried.returncode:
         raise OSError((tried.stderr.strip().splitlines() or ["Ray gave up without a word"])[-1])
 

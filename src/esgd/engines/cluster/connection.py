@@ -1,4 +1,4 @@
-"""Joining a cluster, or starting one on this machine that nobody else can reach; leaving it when the last run has."""
+"""Joining a cluster, or starting one on this machine that no other can reach; leaving it when the last run has."""
 
 from __future__ import annotations
 

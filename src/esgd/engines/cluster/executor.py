@@ -31,7 +31,7 @@ from esgd.engines.warning import warn
 from esgd.errors import EngineError
 
 TURN = 1.0
-"""Seconds after which the driver looks up if nobody answers: is somebody late, has the cluster changed, is it there?"""
+"""Seconds after which the driver looks up if no worker answers: is one late, has the cluster changed, is it there?"""
 
 CENSUS = 5.0
 """Seconds between two looks at how many workers there should be."""
@@ -97,7 +97,7 @@ class ClusterExecutor:
                     yield from self._results(worker, queue)
         finally:
             for worker in self._workers:
-                if worker.jobs:  # whatever it still does, nobody waits for it
+                if worker.jobs:  # whatever it still does, its result is not wanted
                     worker.jobs, worker.since = (), monotonic()
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class ClusterExecutor:
             ray.kill(worker.handle)
 
     def _assign(self, queue: JobQueue) -> None:
-        """Something for everybody who is idle; when nothing is left, what others are late with."""
+        """A job for every idle worker; when nothing is left, what others are late with."""
         late: list[list[Job]] | None = None
         for worker in [worker for worker in self._workers if worker.awaited is None]:
             jobs = queue.take()
@@ -176,7 +176,7 @@ class ClusterExecutor:
     def _answering(self) -> list[RemoteWorker]:
         """Those who have answered; waits for the first, but no longer than a turn."""
         awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
-        if not awaited:  # nobody has been hired again yet
+        if not awaited:  # no worker has been started again yet
             sleep(TURN)
             return []
         some, _ = ray.wait(list(awaited), timeout=TURN)
@@ -185,7 +185,7 @@ class ClusterExecutor:
         return [awaited[reference] for reference in some]
 
     def _results(self, worker: RemoteWorker, queue: JobQueue) -> Iterator[tuple[Job, Any]]:
-        """What a worker has done; nothing if it has only arrived, got ready or been lost, or if nobody waits for it."""
+        """What a worker has done; nothing if it has only arrived, got ready or been lost, or if it is not wanted."""
         awaited, jobs = worker.awaited, worker.jobs
         worker.awaited, worker.jobs = None, ()
         wanted = queue.open(jobs)
@@ -233,7 +233,7 @@ class ClusterExecutor:
             what, lost = "starting up", self._false_starts
             give_up = lost >= FAILURES * self.workers and not any(other.ready for other in self._workers)
         else:
-            return  # nobody waits for what it did
+            return  # its result is not wanted
         if give_up:
             raise EngineError(
                 f"{lost} workers were lost over {what}. Of the last one Ray says: {cause(error)} One that needs "

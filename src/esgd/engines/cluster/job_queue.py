@@ -66,7 +66,7 @@ class JobQueue:
         self._open.remove(job)
 
     def lose(self, jobs: Sequence[Job], node: str, done_elsewhere: Container[Job]) -> None:
-        """Somebody on that node will not finish these; those that nobody else has begun are done again."""
+        """A worker on that node will not finish these; those that no other worker has begun are done again."""
         for job in jobs:
             self.losses[job].append(node)
         self._again.extend(job for job in jobs if job not in done_elsewhere)

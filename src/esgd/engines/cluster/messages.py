@@ -1,7 +1,7 @@
 """Jobs as they travel: with the individuals they need and no others.
 
 An SGD step takes its individuals along. Births are a few numbers each; their parents are on the slices. What comes back
-is the result, and whoever is put into the next population. So a generation moves O(nodes · μ d) bytes, whatever λ is.
+is the result, and the individuals of the next population. So a generation moves O(nodes · μ d) bytes, whatever λ is.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_sent_job(job: Job, kernel: Kernel, parents: IndividualSource) -> Answer:
 
 
 def store_individuals(job: Job, answer: Answer) -> Any:
-    """Put everybody in their places; returns the result."""
+    """Put all individuals in their places; returns the result."""
     result, returned = answer
     for places, individuals in returned.given:
         assert not isinstance(job, Evaluate), "offspring are dropped when they have been evaluated"

@@ -21,7 +21,7 @@ class WorkerResources:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of its actor. Ray need not restart it nor try anything again: its jobs go to whoever is there."""
+        """Of its actor. Ray need not restart it nor try anything again: its jobs go to the other workers."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, "scheduling_strategy": "SPREAD", "max_restarts": 0}
 
     @property
@@ -42,7 +42,7 @@ class WorkerResources:
         return min(fits)
 
     def unmet(self, seconds: float, reason: str = "") -> EngineError:
-        """What to say if nobody could be placed for so long; `reason` is what became of the last one, if anything."""
+        """What to say if no worker could be placed for so long; `reason` is what became of the last one."""
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         nodes = [f"{count} × ({what})" for what, count in Counter(map(_spelt, alive)).items()]
         return EngineError(

@@ -2,7 +2,7 @@
 
 Ray does not pickle those bytes. It copies them into its object store, and keeps them once on every node that asks for
 them, where all processes can read them in place: a dataset is in memory once per node and not once per worker. But that
-memory is everybody's, and a tensor that lies there can be written into; so only what is known to be data is left there.
+memory is shared, and a tensor that lies there can be written into; so only what is known to be data is left there.
 
 Pickled by cloudpickle itself and not by Ray's edition of it, because only then is a class of the user's script, an
 exception for instance, the same class again when it comes back.
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 @dataclass(frozen=True, eq=False)
 class Serialized:
     """A pickled value, the memory that its large tensors look at, the buffers of its large arrays, and which of all
-    these are data that nobody writes into."""
+    these are data that are never written into."""
 
     content: Bytes
     spans: tuple[Bytes, ...]

@@ -141,7 +141,7 @@ class ProcessExecutor:
                         yield job, reply
         finally:
             for number, worker in list(self._workers.items()):
-                if worker.job is not None:  # nobody waits for it any more
+                if worker.job is not None:  # its result is no longer wanted
                     self._workers.pop(number).end()
 
     def start(self) -> None:

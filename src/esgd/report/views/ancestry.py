@@ -34,7 +34,7 @@ class Ancestor:
 def family_tree(history: History) -> dict[str, Any]:
     """Ancestors in lanes, their SGD steps and the births that join them, as plain JSON.
 
-    A lane is a row of the picture; where it is free, a child goes on in the lane of its fittest parent. `main` marks
+    A lane is a row of the picture; where it is free, a child continues the lane of its fittest parent. `main` marks
     the line of descent from a founder, through fittest mates, to the fittest individual.
     """
     births = {birth["id"]: birth for line in history for birth in line.get("births", ())}
@@ -110,7 +110,7 @@ def _descent(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Iterator[str]
 
 
 def _fittest(history: History) -> str:
-    """The id of θ_1:μ after the last generation; nothing where nobody is finite, or births were not written down."""
+    """The id of θ_1:μ after the last generation; nothing where no fitness is finite, or births are not recorded."""
     last: Mapping[str, Any] = history[-1] if history else {}
     ranked = sorted((f, i) for i, f in enumerate(map(finite, last.get("fitness", ()))) if f is not None)
     return last["births"][ranked[0][1]]["id"] if ranked and last.get("births") else ""

@@ -1,4 +1,4 @@
-"""What the views show of a run: its history, generation by generation, without what nobody looks at."""
+"""What the views show of a run: its history, generation by generation, without what no view shows."""
 
 from __future__ import annotations
 

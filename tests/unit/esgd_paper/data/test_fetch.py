@@ -90,7 +90,7 @@ def test_a_connection_that_keeps_breaking_is_an_error_and_the_next_call_resumes(
     with pytest.raises(DataError, match="broke: it was closed after 1,500,000 of 3,000,000 bytes") as broken:
         fetch(remote(publisher), tmp_path)
     assert str(tmp_path / "set.bin.part") in str(broken.value)
-    assert "it goes on from there" in str(broken.value)
+    assert "it continues from there" in str(broken.value)
     assert (tmp_path / "set.bin.part").read_bytes() == CONTENT[:1_500_000]
     assert not (tmp_path / "set.bin").exists()
     publisher.requests.clear()
@@ -138,7 +138,7 @@ def test_a_disk_that_fills_up_is_explained_and_what_came_is_kept(publisher: Publ
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "(1.9 MiB) more" in str(full.value)
-    assert "goes on from there" in str(full.value)
+    assert "continues from there" in str(full.value)
     assert fetch(remote(publisher), tmp_path).read_bytes() == CONTENT
     assert publisher.requests[-1] == f"bytes={room}-"
 

@@ -20,7 +20,7 @@ def test_words_have_one_order() -> None:
 
 
 def test_a_word_without_an_entry_is_named_with_what_may_have_been_meant() -> None:
-    with pytest.raises(DataError, match="no 'BACKS', so nobody knows how it sounds. Did you mean 'BACK'?"):
+    with pytest.raises(DataError, match="no 'BACKS', so it cannot be pronounced. Did you mean 'BACK'?"):
         LEXICON.chains("BACKS")
 
 

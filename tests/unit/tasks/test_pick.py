@@ -1,0 +1,92 @@
+"""A second split picks what a run gives back; the fitness alone decides who survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+import esgd
+from esgd.errors import TaskError
+from esgd.ledger import passes
+from esgd.population import Individual
+from esgd.testing.evidence import contents, difference
+from esgd.work import Costs, expected_work
+from tests.small import mlp, random_data
+
+RECIPE = esgd.Recipe(population=4, offspring=4, elites=2, generations=4, sgd_epochs=1, early_abort=False)
+TRAIN, FITNESS, SECOND = random_data(64), random_data(40, seed=1), random_data(200, seed=2)
+
+
+def task(pick: Any = None, fitness: Any = FITNESS) -> esgd.Supervised:
+    return esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=fitness, pick=pick)
+
+
+def fit(pick: Any, run: Path | None = None) -> esgd.Result:
+    return esgd.fit(task(pick), RECIPE, seed=3, run=run, engine="loop", progress=False, report=False)
+
+
+def loss(network: nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> float:
+    with torch.no_grad():
+        return float(F.cross_entropy(network(data[0]).double(), data[1]))
+
+
+def test_the_elite_with_the_lowest_loss_on_the_second_split_is_given_back() -> None:
+    seen, generations = list[float](), list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop"))
+    for each in generations:
+        elites = [Individual(each.population, i).module() for i in each.population.order[: each.elites]]
+        seen.extend(loss(elite, SECOND) for elite in elites)
+        kept = each.state.archive.best.module()
+        assert loss(kept, SECOND) == pytest.approx(min(seen))
+        assert each.pick == pytest.approx(min(seen))
+        assert each.record()["pick"] == each.pick
+    fittest = generations[-1].best
+    assert generations[-1].state.archive.best.fitness > fittest.fitness, "here the two splits disagree"
+
+
+def test_the_population_does_not_know_the_second_split() -> None:
+    alone, with_pick = fit(None), fit(SECOND)
+    assert not difference(contents(alone.population), contents(with_pick.population))
+    assert "pick" not in alone.history[-1]
+
+
+def test_what_is_looked_at_is_paid_for_and_planned() -> None:
+    looked = [sum(passes(line["ledger"]) for line in fit(pick).history) for pick in (None, SECOND)]
+    assert looked[1] - looked[0] == 200 * RECIPE.elite_count * RECIPE.generations
+    planned = [expected_work(Costs.of(task(pick), RECIPE), RECIPE) for pick in (None, SECOND)]
+    assert planned[1] - planned[0] == looked[1] - looked[0]
+
+
+def test_a_run_continues_with_what_it_had_picked(tmp_path: Path) -> None:
+    whole = fit(SECOND, tmp_path / "run")
+    generations = list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop"))
+    rest = list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop", start=generations[1].state))
+    assert not difference(contents(rest[-1].state.archive), contents(whole.state.archive))
+    again = fit(SECOND, tmp_path / "run")
+    assert torch.equal(*(torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, again)))
+
+
+@pytest.mark.parametrize("fitness", [FITNESS, TensorDataset(*FITNESS), [*zip(*FITNESS, strict=True)]])
+def test_a_share_divides_the_fitness_split_always_alike(fitness: Any) -> None:
+    one, other = task(0.25, fitness), task(0.25, fitness)
+    assert (one.describe()["fitness"]["samples"], one.describe()["pick"]["samples"]) == (30, 10)
+    assert one.describe() == other.describe()
+    assert repr(one) == "Supervised(train 64, fitness 30, pick 10, batch_size=32)"
+
+
+@pytest.mark.parametrize(("share", "fitness"), [(0.0, FITNESS), (1.0, FITNESS), (0.3, lambda: iter([FITNESS]))])
+def test_a_share_that_leaves_a_split_empty_is_refused(share: float, fitness: Any) -> None:
+    with pytest.raises(TaskError, match=f"pick={share}"):
+        task(share, fitness)
+
+
+def test_a_network_that_diverges_on_the_second_split_is_never_picked() -> None:
+    x, y = SECOND
+    result = fit((torch.full_like(x, 1e38), y))
+    assert result.history[-1]["pick"] is None
+    assert result.fitness < float("inf")
