@@ -19,25 +19,25 @@ def evolve(
     *,
     seed: int,
     engine: str | Engine = "auto",
-    start: Origin = None,
+    resume: Origin = None,
     tick: Tick = lambda phase, done, total: None,
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
 
-    `start` is your own population, or the `state` of a generation: from there the run continues, bit-identically.
+    `resume` is the `state` of a generation, from which the run continues bit-identically, or a population of your own.
     """
     recipe = recipe or Recipe()
-    rules = prepare(task, recipe, seed, start)  # bad input is refused here, not at the first generation
-    return generations(rules, recipe, choose(engine, rules, recipe.load).engine, start, tick)
+    rules = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
+    return generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick)
 
 
-def generations(rules: Rules, recipe: Recipe, engine: Engine, start: Origin, tick: Tick) -> Iterator[Generation]:
+def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Iterator[Generation]:
     """Algorithm 1 for rules that are prepared and an engine that is chosen."""
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
-        state, immigrants, waiver = begin(session, rules, recipe, start)
-        del start
+        state, immigrants, waiver = begin(session, rules, recipe, resume)
+        del resume
 
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):

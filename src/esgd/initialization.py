@@ -22,21 +22,21 @@ Origin = Population | State | None
 BIRTH = 500  # bytes of an offspring that is yet to be built
 
 
-def prepare(task: Task, recipe: Recipe, seed: int, start: Origin = None) -> Rules:
-    """What every worker must know. The frozen parameters come from the start, or else from a fixed address."""
+def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Rules:
+    """What every worker must know. The frozen parameters come from what is resumed, or else from a fixed address."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise RecipeError(
             f"seed={seed!r} is not a whole number. All randomness of a run is derived from it. Use seed=0."
         )
     seeds = Seeds(int(seed))  # NumPy's integers are written differently
     genome = Genome.of(build(task.model, seeds.at("init", 0)))
-    if isinstance(start, Population | State):
-        begun = start.population.genome if isinstance(start, State) else start.genome
+    if isinstance(resume, Population | State):
+        begun = resume.population.genome if isinstance(resume, State) else resume.genome
         begun.check(genome.template)
         genome = begun
-    elif start is not None:
+    elif resume is not None:
         raise RecipeError(
-            f"start is a {type(start).__name__}. evolve() starts from a Population or continues from the state of a "
+            f"resume is a {type(resume).__name__}. evolve() starts from a Population or continues from the state of a "
             f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
         )
     return Rules(
@@ -66,16 +66,16 @@ def check_room(rules: Rules, recipe: Recipe) -> None:
 Beginning = tuple[State, Population, str]
 
 
-def begin(session: Session, rules: Rules, recipe: Recipe, start: Origin) -> Beginning:
+def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time.
 
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
     """
-    if isinstance(start, State):
-        state = start
+    if isinstance(resume, State):
+        state = resume
     else:
         check_room(rules, recipe)
-        founding = _founding(session, rules, recipe, start)
+        founding = _founding(session, rules, recipe, resume)
         try:
             population = scored(session, founding)
         except EsgdError:
@@ -92,26 +92,26 @@ def begin(session: Session, rules: Rules, recipe: Recipe, start: Origin) -> Begi
     if len(population) != (expected := recipe.population_of(state.k + 1)):
         raise RecipeError(
             f"the start has {len(population)} individuals, but generation {state.k + 1} of this recipe trains "
-            f"{expected}. Give a start of that size, or set population={len(population)}."
+            f"{expected}. Give a population of that size, or set population={len(population)}."
         )
     check_start(population)
     foreign = founders(rules.genome, [partial(loaded, rules.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
     first = float(population.fitness[leader])
     second = float(session.evaluate(population, [_clone(population, leader)]).fitness[0])
-    if isinstance(start, State):
+    if isinstance(resume, State):
         check_same_fitness(state.history[-1], first, second)
     waiver = why_waived(recipe, first, second)
     immigrants = scored(session, foreign)
-    if isinstance(start, State):
+    if isinstance(resume, State):
         session.spent()  # what a resumed run does again is not part of its ledger
     return state, immigrants, waiver
 
 
-def _founding(session: Session, rules: Rules, recipe: Recipe, start: Population | None) -> Population:
+def _founding(session: Session, rules: Rules, recipe: Recipe, given: Population | None) -> Population:
     """Ψ^(0), not scored yet; a population from elsewhere leaves its past behind."""
-    if start is not None:
-        return Population.founders(rules.genome, start.rows, start.buffers)
+    if given is not None:
+        return Population.founders(rules.genome, given.rows, given.buffers)
     return recipe.start(rules.task, rules.genome, session, recipe.population_of(1), rules.seeds.at("init"))
 
 

@@ -134,7 +134,7 @@ def test_a_run_goes_on_from_any_generation_as_if_it_had_not_stopped(road: str) -
     recipe = replace(SMALL, **ROADS[road])
     whole = run(classify(dropout_mlp), recipe)
     for stop in range(len(whole)):
-        rest = run(classify(dropout_mlp), recipe, start=whole[stop].state)
+        rest = run(classify(dropout_mlp), recipe, resume=whole[stop].state)
         assert [each.k for each in rest] == [each.k for each in whole[stop + 1 :]]
         assert all(same(a, b) for a, b in zip(whole[stop + 1 :], rest, strict=True))
         last = rest[-1] if rest else whole[stop]
@@ -143,12 +143,12 @@ def test_a_run_goes_on_from_any_generation_as_if_it_had_not_stopped(road: str) -
 
 def test_the_ledger_of_a_resumed_generation_is_that_of_the_uninterrupted_one() -> None:
     whole = run(classify())
-    (*_, last) = run(classify(), start=whole[0].state)
+    (*_, last) = run(classify(), resume=whole[0].state)
     assert [line["ledger"] for line in last.state.history] == [line["ledger"] for line in whole[-1].state.history]
 
 
 def test_a_finished_run_has_nothing_to_go_on_with() -> None:
-    assert run(classify(), start=run(classify())[-1].state) == []
+    assert run(classify(), resume=run(classify())[-1].state) == []
 
 
 # Starts of one's own
@@ -157,7 +157,7 @@ def test_a_finished_run_has_nothing_to_go_on_with() -> None:
 def test_a_population_may_be_the_start_of_another_run() -> None:
     task = classify(batchnorm_mlp)
     before = run(task)[-1].population
-    after = run(task, replace(SMALL, sgd_epochs=2), seed=5, start=before)
+    after = run(task, replace(SMALL, sgd_epochs=2), seed=5, resume=before)
     assert [fitness for _, fitness in after[0].before] == before.fitness.tolist()
     assert_guaranteed(after, SMALL.elite_count)
     assert after[0].best.fitness <= float(before.fitness.min())
@@ -166,7 +166,7 @@ def test_a_population_may_be_the_start_of_another_run() -> None:
 def test_a_start_of_another_size_is_refused() -> None:
     population = run(classify())[-1].population
     with pytest.raises(RecipeError, match="the start has 3 individuals, but generation 1 of this recipe trains 4"):
-        run(classify(), start=population[:3])
+        run(classify(), resume=population[:3])
 
 
 def frozen_base() -> nn.Module:
@@ -177,26 +177,26 @@ def frozen_base() -> nn.Module:
 
 def test_the_best_of_a_run_that_starts_from_a_population_scores_what_it_says() -> None:
     before = run(classify(frozen_base), seed=0)[-1].population
-    after = run(classify(frozen_base), seed=1, start=before)[-1]
+    after = run(classify(frozen_base), seed=1, resume=before)[-1]
     assert after.best.fitness == pytest.approx(true_fitness(after.best.module(), FITNESS), rel=1e-6)
 
 
 def test_a_start_of_another_architecture_is_refused() -> None:
     before = run(classify(mlp))[-1].population
     with pytest.raises(EsgdError):
-        run(classify(batchnorm_mlp), start=before)
+        run(classify(batchnorm_mlp), resume=before)
 
 
 def test_nobody_of_an_earlier_run_counts_as_born_in_this_one() -> None:
     before = run(classify(), replace(SMALL, generations=1, start=Perturbed()))[-1]
     assert before.offspring_among_elites > 0
-    (after,) = run(classify(), replace(SMALL, generations=1, offspring=0), start=before.population)
+    (after,) = run(classify(), replace(SMALL, generations=1, offspring=0), resume=before.population)
     assert after.offspring_among_elites == 0
 
 
 def test_a_start_that_is_none_is_refused() -> None:
     with pytest.raises(RecipeError, match="start"):
-        run(classify(), start=[mlp()])
+        run(classify(), resume=[mlp()])
 
 
 @pytest.mark.parametrize("seed", [True, "0", 1.0, None])

@@ -95,7 +95,7 @@ def test_a_run_that_goes_on_from_a_state_is_the_run_that_never_stopped(stop: int
     recipe = esgd.Recipe(population=3, generations=4, sgd_epochs=2)
     whole = list(esgd.evolve(classify(dropout_mlp), recipe, seed=5))
     torch.manual_seed(99)
-    rest = list(esgd.evolve(classify(dropout_mlp), recipe, seed=5, start=whole[stop - 1].state))
+    rest = list(esgd.evolve(classify(dropout_mlp), recipe, seed=5, resume=whole[stop - 1].state))
     assert [generation.k for generation in rest] == list(range(stop + 1, 5))
     for before, after in zip(whole[stop:], rest, strict=True):
         assert torch.equal(before.population.rows, after.population.rows)

@@ -72,7 +72,7 @@ def test_rules_can_be_written_down_and_read_back(name: str) -> None:
 def test_rules_resume_and_are_the_same_with_workers(name: str, tmp_path: Path) -> None:
     recipe = RULES[name](task(), WORK)
     whole = run(recipe)
-    rest = run(recipe, start=whole[1].state, engine="pool:workers=2")
+    rest = run(recipe, resume=whole[1].state, engine="pool:workers=2")
     assert not difference(contents(rest[-1].population), contents(whole[-1].population))
 
 
@@ -174,7 +174,7 @@ def test_a_pull_of_the_whole_way_ends_at_the_mean_of_the_start(engine: str) -> N
     start = esgd.Population.founders(
         Genome.of(mlp()), torch.randn(3, 73, generator=torch.Generator().manual_seed(0)), {}
     )
-    (generation,) = run(recipe, engine=engine, start=start)
+    (generation,) = run(recipe, engine=engine, resume=start)
     torch.testing.assert_close(generation.population.rows, start.rows.mean(dim=0).expand(3, -1))
 
 

@@ -76,7 +76,7 @@ def test_a_funnel_is_the_same_on_other_engines(engine: str) -> None:
 def test_a_funnel_continues_from_every_generation(tmp_path: Path) -> None:
     whole = run(FUNNEL)
     for each in whole[:-1]:
-        rest = run(FUNNEL, start=each.state)
+        rest = run(FUNNEL, resume=each.state)
         assert not difference(contents(rest[-1].population), contents(whole[-1].population))
     short = esgd.fit(task(), replace(FUNNEL, generations=4), seed=3, run=tmp_path / "r", engine="loop", progress=False)
     assert not difference(contents(short.population), contents(whole[-1].population))
@@ -246,7 +246,7 @@ def test_parts_of_an_epoch_are_the_same_after_every_resume() -> None:
     )
     whole = run(recipe)
     for each in whole[:-1]:
-        rest = run(recipe, start=each.state)
+        rest = run(recipe, resume=each.state)
         assert [later.work.sgd_forward for later in rest] == [later.work.sgd_forward for later in whole[each.k :]]
         assert torch.equal(rest[-1].population.rows, whole[-1].population.rows)
 

@@ -171,5 +171,5 @@ def test_a_run_with_a_counter_and_a_generator_of_its_own_goes_on_with_the_same_b
     recipe = esgd.Recipe(population=2, generations=3, sgd_epochs=1)
     task = classify(lambda: nn.Sequential(Both(), nn.Linear(INPUTS, CLASSES)))
     whole = list(esgd.evolve(task, recipe, seed=0, engine="loop:threads=1"))
-    *_, last = esgd.evolve(task, recipe, seed=0, engine="loop:threads=1", start=whole[0].state)
+    *_, last = esgd.evolve(task, recipe, seed=0, engine="loop:threads=1", resume=whole[0].state)
     assert torch.equal(last.population.rows, whole[-1].population.rows)

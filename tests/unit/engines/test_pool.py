@@ -287,7 +287,7 @@ def test_rows_are_readable_after_the_pool_is_closed() -> None:
     assert difference(contents(result.population), quiet()[-1][0]) == ""
     assert result.model(torch.zeros(1, INPUTS)).isfinite().all()
     further = esgd.Recipe(population=5, offspring=2, generations=1, sgd_epochs=1, elites=2)
-    assert list(esgd.evolve(the_task(), further, seed=0, engine="loop", start=result.population))
+    assert list(esgd.evolve(the_task(), further, seed=0, engine="loop", resume=result.population))
 
 
 SCRIPT = """

@@ -579,7 +579,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits() -> None:
     """What was recorded is gone, and the last bits are there all the same."""
     task = classify(lambda: nn.Sequential(batchnorm_mlp(), nn.Dropout(0.2)))
     first, straight = esgd.evolve(task, RECIPE, seed=0, engine=Vmap(chunk=2, threads=1))
-    (resumed,) = esgd.evolve(task, RECIPE, seed=0, engine=Vmap(chunk=2, threads=1), start=first.state)
+    (resumed,) = esgd.evolve(task, RECIPE, seed=0, engine=Vmap(chunk=2, threads=1), resume=first.state)
     assert difference(contents(resumed.population), contents(straight.population)) == ""
 
 

@@ -71,7 +71,7 @@ def test_a_loop_of_ones_own_is_tracked_too(tmp_path: Path) -> None:
 
 def test_a_loop_that_goes_on_from_a_state_brings_its_past_along(tmp_path: Path) -> None:
     first = next(esgd.evolve(classify(), RECIPE, seed=0, engine="loop"))
-    rest = esgd.evolve(classify(), RECIPE, seed=0, engine="loop", start=first.state)
+    rest = esgd.evolve(classify(), RECIPE, seed=0, engine="loop", resume=first.state)
     list(tracked(rest, TensorBoard(tmp_path)))
     assert steps(tmp_path / "esgd") == [1, 2, 3]
 

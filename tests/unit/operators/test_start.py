@@ -228,4 +228,4 @@ def test_a_start_of_another_size_is_refused() -> None:
     with pytest.raises(
         RecipeError, match="the start has 3 individuals, but generation 1 of this recipe trains 5.*set population=3"
     ):
-        next(esgd.evolve(classify(), esgd.Recipe(population=5), seed=0, start=generation.population))
+        next(esgd.evolve(classify(), esgd.Recipe(population=5), seed=0, resume=generation.population))

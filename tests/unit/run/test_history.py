@@ -70,7 +70,7 @@ def test_a_late_generation_shares_the_lines_and_policies_of_those_before() -> No
 
 def test_a_state_can_be_continued_twice() -> None:
     states = [generation.state for generation in esgd.evolve(TASK, RECIPE, seed=0, engine="loop")]
-    again = [generation.state for generation in esgd.evolve(TASK, RECIPE, seed=0, engine="loop", start=states[1])]
+    again = [generation.state for generation in esgd.evolve(TASK, RECIPE, seed=0, engine="loop", resume=states[1])]
     assert [line["fitness"] for line in again[-1].history] == [line["fitness"] for line in states[-1].history]
     assert [len(state.history) for state in states] == [1, 2, 3, 4]
 

@@ -65,7 +65,7 @@ def test_what_is_looked_at_is_paid_for_and_planned() -> None:
 def test_a_run_continues_with_what_it_had_picked(tmp_path: Path) -> None:
     whole = fit(SECOND, tmp_path / "run")
     generations = list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop"))
-    rest = list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop", start=generations[1].state))
+    rest = list(esgd.evolve(task(SECOND), RECIPE, seed=3, engine="loop", resume=generations[1].state))
     assert not difference(contents(rest[-1].state.archive), contents(whole.state.archive))
     again = fit(SECOND, tmp_path / "run")
     assert torch.equal(*(torch.cat([p.flatten() for p in each.model.parameters()]) for each in (whole, again)))
