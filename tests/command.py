@@ -29,8 +29,10 @@ class Captured(io.TextIOWrapper):
 
 
 def esgd(*arguments: str | Path, cwd: Path) -> Done:
-    """`esgd ARGUMENTS` in a folder; modules that were imported from there are forgotten afterwards."""
+    """`esgd ARGUMENTS` in a folder; modules of the same names are forgotten before, and those from there afterwards."""
     out, err, code = Captured(), Captured(), 0
+    for file in cwd.glob("*.py"):
+        sys.modules.pop(file.stem, None)
     path, modules = list(sys.path), set(sys.modules)
     with (
         contextlib.chdir(cwd),

@@ -19,6 +19,7 @@ from esgd.operators import (
     Never,
     PerEpoch,
     PerGeneration,
+    Raced,
     Rank,
     RelativeGaussian,
     Roulette,
@@ -31,7 +32,7 @@ from esgd.operators import (
 )
 from esgd.testing import check_backoff, check_mating, check_mutation, check_recombination, check_survival
 
-MATING = [Roulette(), Roulette(smoothing=0.5), Inverse(), Rank(), Rank(smoothing=0.0), Softmax(), Truncation()]
+MATING = [Roulette(), Roulette(smoothing=0.5), Inverse(), Rank(), Rank(smoothing=0.0), Softmax(), Truncation(), Raced()]
 MUTATION = [Gaussian(), Gaussian(sigma=(0.01, 0.15)), RelativeGaussian(), RelativeGaussian(sigma=(0.0, 0.1))]
 SURVIVAL = [Elitist(rest=rest) for rest in (anyone, parents_only, trajectories)]
 SURVIVAL += [Elitist(rest=rest, ranked=True) for rest in (parents_only, trajectories)]

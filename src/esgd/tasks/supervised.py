@@ -185,6 +185,7 @@ class Supervised:
         means, samples = self._means("pick", self._pick, module, {})
         return means["loss"], samples
 
+    @torch.no_grad()
     def test(self, module: nn.Module) -> dict[str, float]:
         if self._test is None:
             return {}
