@@ -17,18 +17,18 @@ from esgd.protocols import Scores
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, births, miniature, perceptron
 
-EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3), Ray(workers=1), Ray(workers=3)]
+EXACT = [Loop(), Loop(threads=1), Pool(workers=1), Pool(workers=3), Ray(workers=2)]
 ROUNDED = [
     Vmap(chunk=1),
     Vmap(chunk=2, threads=1),
     Vmap(chunk=8),
     Pool(inner=Vmap(chunk=3), workers=2),
-    Ray(inner=Vmap(chunk=3), workers=2),
 ]
 
 
 def each(engines: list[Any]) -> list[Any]:
-    return [pytest.param(one, id=str(one), marks=pytest.mark.slow if isinstance(one, Ray) else ()) for one in engines]
+    with_ray = (pytest.mark.slow, pytest.mark.xdist_group("ray"))
+    return [pytest.param(one, id=str(one), marks=with_ray if isinstance(one, Ray) else ()) for one in engines]
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from esgd.work import Costs, expected_work, statistics_needed
 from tests.command import esgd as command
 from tests.small import CLASSES, batchnorm_mlp, mlp, random_data
 
-WORK = 120_000.0
+WORK = 80_000.0
 
 
 def learnable(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -238,18 +238,3 @@ def test_the_end_of_a_long_run_is_held_against_its_beginning(tmp_path: Path) -> 
 def test_memory_is_watched_over_whole_generations(tmp_path: Path) -> None:
     found = run("memory", tmp_path, "--only", "loop on one thread")["memory"]["loop on one thread"]
     assert min(found["by_offspring"]["peak_bytes"]) > found["row_bytes"] > 0
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_noticed_and_changes_nothing() -> None:
-    pytest.importorskip("ray")
-    told = {}
-    for mishap in ("none", "kill"):
-        child = Child(sys.executable, "benchmarks.sides.mishap", [mishap, "--quick"], patience=120)
-        try:
-            child.answer()
-            told[mishap] = child.ask("round")
-        finally:
-            child.close()
-    assert (told["none"]["lost"], told["kill"]["lost"]) == (0, 1)
-    assert told["kill"]["digest"] == told["none"]["digest"]

@@ -32,6 +32,7 @@ from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.serialization import decode, encode
 from esgd.testing.evidence import contents, difference
+from tests.funnel import FUNNEL
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 from tests.unit.engines.clusters import (
     PATIENCE,
@@ -48,6 +49,7 @@ from tests.unit.engines.clusters import (
 from tests.unit.engines.scribble import Scribble
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # two Rays at a time only wait for one another
 LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc")
 
 
@@ -266,7 +268,7 @@ def test_an_answer_that_is_lost_on_its_way_is_asked_for_again(monkeypatch: pytes
         return reply
 
     monkeypatch.setattr(ray, "get", get)
-    assert difference(run(Ray(workers=2)), quiet()) == ""
+    assert difference(run(Ray(workers=1)), quiet()) == ""
     assert len(lost) == 2
 
 
@@ -296,7 +298,7 @@ def test_bytes_moved_are_those_of_a_few_populations_whatever_the_number_of_offsp
     """Rows go out for the SGD step and come back, go to the node as parents, and come back as survivors; in the first
     generation they also go out to be scored, come back, and are parents of the one that is scored twice."""
     recipe = esgd.Recipe(population=8, offspring=offspring, generations=2, sgd_epochs=1)
-    never = Ray(workers=2, slow=1e6)  # what is begun twice moves twice
+    never = Ray(workers=1, slow=1e6)  # what is begun twice moves twice
     result = esgd.fit(classify(wide), recipe, seed=0, engine=never, progress=False)
     population, records = result.population.rows.nbytes, 2000 * (8 + offspring)
     first, second = (line["bytes_moved"] for line in result.history)
@@ -331,7 +333,7 @@ def raising(error: Callable[[], BaseException]) -> esgd.Supervised:
 @on_cluster
 def test_an_error_of_the_users_code_is_raised_as_it_was_with_the_workers_traceback() -> None:
     with pytest.raises(LookupError, match="no such word") as caught:
-        run(Ray(workers=2), PLAIN, raising(lambda: LookupError("no such word")))
+        run(Ray(workers=1), PLAIN, raising(lambda: LookupError("no such word")))
     assert type(caught.value) is LookupError
     cause = caught.value.__cause__
     assert isinstance(cause, InWorkerError)
@@ -556,9 +558,11 @@ def test_a_node_holds_as_many_workers_as_ray_places_there(cpus: float, gpus: flo
 
 
 @on_cluster
-@pytest.mark.parametrize("resumed_with", [Ray(workers=1), Loop(threads=1)], ids=str)
+@pytest.mark.parametrize(
+    ("recipe", "resumed_with"), [(FUNNEL, Ray(workers=1)), (RECIPE, Loop(threads=1))], ids=["a funnel, ray", "loop"]
+)
 def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_bits(
-    resumed_with: Any, tmp_path: Path
+    recipe: esgd.Recipe, resumed_with: Any, tmp_path: Path
 ) -> None:
     class StopError(Exception):
         pass
@@ -575,10 +579,11 @@ def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_b
         return the_task(metrics={"mine": metric})
 
     with pytest.raises(StopError):
-        esgd.fit(task(True), RECIPE, seed=3, engine=Ray(workers=2), run=tmp_path / "run", progress=False)
+        esgd.fit(task(True), recipe, seed=3, engine=Ray(workers=2), run=tmp_path / "run", progress=False)
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
-    resumed = esgd.fit(task(False), RECIPE, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False)
-    assert difference(contents(resumed.population), quiet()[-1][0]) == ""
+    resumed = esgd.fit(task(False), recipe, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False)
+    undisturbed = run(Loop(threads=1), recipe, task(False))
+    assert difference(contents(resumed.population), undisturbed[-1][0]) == ""
 
 
 @on_cluster
@@ -735,31 +740,21 @@ def test_an_interrupt_while_ray_starts_leaves_nothing_behind(tmp_path: Path) -> 
 @LINUX
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_nothing_is_left_running_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_ray_of_ones_own_listens_here_only_and_leaves_nothing_running_after_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     """A terminal sends SIGINT to all processes of the group. After SIGKILL two of Ray's agents stay for a minute."""
     process = script(tmp_path, "slow", then="\nrun(esgd.Ray(workers=1))\n")
     assert until((tmp_path / "begun").exists), "the script never began"
-    agents = ("Agent",) if number is signal.SIGKILL else ()
-    started = [pid for pid, what in descendants(process.pid).items() if not what.endswith(agents)]
+    agents, family = ("Agent",) if number is signal.SIGKILL else (), descendants(process.pid)
+    assert listening({process.pid, *family}) <= {"127.0.0.1"}, "no other machine can reach it"
+    started = [pid for pid, what in family.items() if not what.endswith(agents)]
     os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     if number is signal.SIGINT:
         assert said.count("KeyboardInterrupt") == 1, said
     assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started)), "something of Ray is left"
-
-
-@LINUX
-@pytest.mark.slow
-def test_a_ray_that_is_started_here_listens_to_this_machine_only(tmp_path: Path) -> None:
-    """Nobody on the network can reach it."""
-    process = script(tmp_path, "slow", then="\nrun(esgd.Ray(workers=1))\n")
-    try:
-        assert until((tmp_path / "begun").exists), "the script never began"
-        assert listening({process.pid, *descendants(process.pid)}) <= {"127.0.0.1"}
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
 
 
 def listening(pids: set[int]) -> set[str]:

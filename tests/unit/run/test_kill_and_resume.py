@@ -11,12 +11,9 @@ from safetensors.torch import load_file
 
 VICTIM = Path(__file__).with_name("victim.py")
 MOMENTS = [
-    ("loss", 3),  # in the first SGD step
-    ("loss", 60),  # in the middle of a later one
-    ("fitness", 1),  # before generation 1
+    ("loss", 60),  # in the middle of an SGD step
     ("fitness", 30),  # while offspring are evaluated
-    ("fitness", 75),
-    *[("sync", number) for number in range(1, 13)],  # manifest, checkpoint, model: between any two writes
+    *[("sync", number) for number in (2, 6, 11)],  # manifest, checkpoint, model; the campaign has all of them
 ]
 
 
@@ -62,8 +59,8 @@ def test_a_killed_run_ends_with_the_same_bits(
 @pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(quiet: dict[str, object], tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    deaths = [run(folder, "loss", 40).returncode for _ in range(4)]
-    assert deaths.count(-signal.SIGKILL) >= 2
+    deaths = [run(folder, "loss", 40).returncode for _ in range(2)]
+    assert deaths == [-signal.SIGKILL] * 2
     assert run(folder).returncode == 0
     assert bits(folder) == quiet
 
@@ -77,7 +74,7 @@ def quiet_funnel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["loop:threads=1", "pool:workers=2", "ray:workers=2"])
+@pytest.mark.parametrize("engine", ["loop:threads=1", "pool:workers=2"])
 def test_a_killed_funnel_ends_with_the_same_bits_on_every_engine(
     quiet_funnel: dict[str, object], tmp_path: Path, engine: str
 ) -> None:

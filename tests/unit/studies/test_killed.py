@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-SETS = {"population": 4, "offspring": 8, "elites": 2, "generations": 6, "sgd_epochs": 2}
+SETS = {"population": 4, "offspring": 4, "elites": 2, "generations": 4, "sgd_epochs": 1}
 
 
 def command(out: Path) -> list[str]:
