@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
-# One more than cores: the tests with Ray, which are in one group, wait most of the time.
+# One more than cores: tests with Ray, which all go to one worker (tests/conftest.py), wait most of the time.
 WORKERS ?= 3
 DEMO ?= runs/demo
 EXPERIMENTS ?= bn50 swb300 cifar10 ptb
@@ -21,7 +21,7 @@ BIN := .venv/bin
 VENV := .venv/.stamp
 PEERS := .venv-peers/.stamp
 # Each worker is one process: more threads than cores only make them wait for one another.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 # The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs

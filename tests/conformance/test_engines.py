@@ -27,8 +27,7 @@ ROUNDED = [
 
 
 def each(engines: list[Any]) -> list[Any]:
-    with_ray = (pytest.mark.slow, pytest.mark.xdist_group("ray"))
-    return [pytest.param(one, id=str(one), marks=with_ray if isinstance(one, Ray) else ()) for one in engines]
+    return [pytest.param(one, id=str(one), marks=pytest.mark.slow if isinstance(one, Ray) else ()) for one in engines]
 
 
 @pytest.fixture(autouse=True)

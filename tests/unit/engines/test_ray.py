@@ -49,7 +49,6 @@ from tests.unit.engines.clusters import (
 from tests.unit.engines.scribble import Scribble
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")  # two Rays at a time only wait for one another
 LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc")
 
 

@@ -28,7 +28,6 @@ from tests.unit.engines.clusters import PATIENCE, PLAIN, RECIPE, quiet, rich_mlp
 
 ray = pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc"),

@@ -16,7 +16,6 @@ from tests.unit.engines.clusters import PATIENCE, descendants, until
 
 pytest.importorskip("ray")
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(
