@@ -43,7 +43,8 @@ class Result:
 
     | attribute    | meaning                                                                              |
     |--------------|--------------------------------------------------------------------------------------|
-    | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual of the whole run        |
+    | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual of the whole run, or    |
+    |              | what the task's split picked among the elites                                        |
     | `fitness`    | its fitness                                                                          |
     | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
@@ -68,7 +69,7 @@ class Result:
 
     @property
     def test(self) -> dict[str, float]:
-        """Metrics of the fittest on the split that selection never saw."""
+        """Metrics of `model` on the split that selection never saw."""
         return dict(self.history[-1]["test"])
 
     def frame(self, of: str = "generations") -> Frame:
@@ -107,7 +108,7 @@ def fit(
     report: bool = True,
     allow: Collection[str] = (),
 ) -> Result:
-    """Train a population for all generations of the recipe and return the result with the fittest network.
+    """Train a population for all generations of the recipe and return the result with its best network.
 
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data, the
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder

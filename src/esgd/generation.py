@@ -146,8 +146,9 @@ class Generation:
     | `offspring_among_elites` | share of the m elites that were born in this generation (figure 2)             |
     | `guarantee`              | "held", or "waived" with the reason in `waiver`                                |
     | `state`                  | the state from which a run can continue                                        |
-    | `test`                   | metrics of the fittest on the split that selection never sees                  |
-    | `pick`                   | loss of what is kept on the split that picks; None if there is none            |
+    | `test`                   | metrics of the kept network, the fittest unless a split picks, on the split    |
+    |                          | that selection never sees                                                      |
+    | `pick`                   | loss of the kept network on the split that picks; None if there is none        |
     """
 
     k: int
@@ -253,7 +254,7 @@ class Generation:
             ],
             "births": [birth.record() for birth in population.births],
             "test": {name: finite(value) for name, value in self.test.items()},
-            **({} if self.pick is None else {"pick": finite(self.pick)}),
+            **({} if self.pick is None else {"pick": self._picked(self.pick)}),
             "ledger": work.samples,
             "bytes_moved": work.bytes_moved,
             "seconds": {
@@ -267,6 +268,10 @@ class Generation:
             "waiver": self.waiver,
             "notes": [{"kind": note.kind, "text": note.text} for note in self.notes],
         }
+
+    def _picked(self, loss: float) -> dict[str, float | None]:
+        """The kept network: its loss on the split that picks, and its fitness."""
+        return {"loss": finite(loss), "fitness": finite(float(self.state.archive.fitness[0]))}
 
 
 def finite(value: float) -> float | None:

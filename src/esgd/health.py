@@ -93,11 +93,11 @@ def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
 
 
 def _gap(line: Mapping[str, Any]) -> Iterator[Note]:
-    loss, fitness = line["test"].get("loss"), line["best"]
+    loss, fitness = line["test"].get("loss"), line.get("pick", {"fitness": line["best"]})["fitness"]
     if loss is not None and fitness is not None and loss > fitness * (1 + GAP):
         yield Note(
             "gap",
-            f"In generation {line['k']} the fittest individual has a fitness of {fitness:.4g}, but a loss of "
+            f"In generation {line['k']} the network that is kept has a fitness of {fitness:.4g}, but a loss of "
             f"{loss:.4g} on the test split, which selection never sees. Judge by the test loss. If the fitness is the "
             f"training loss, this is the usual over-fitting. If it is the loss on a validation set, the set is too "
             f"small for so many evaluations.",

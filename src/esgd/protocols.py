@@ -116,7 +116,7 @@ class Repeats(Protocol):
 class Picks(Protocol):
     """A task with a second split: the fitness decides who survives, this split which network a run gives back."""
 
-    def pick(self, module: nn.Module) -> tuple[float, int] | None:
+    def pick_loss(self, module: nn.Module) -> tuple[float, int] | None:
         """The mean loss on it (lower is better) and its samples; None if there is no such split."""
         ...
 

@@ -42,7 +42,7 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.offspring is not None:
         _check_size("offspring", recipe.offspring, 0, "λ offspring are bred in an evolution step")
     if isinstance(recipe.sgd_epochs, float):
-        check_field(recipe, "sgd_epochs", above=0, meaning=_EPOCHS)
+        check_field(recipe, "sgd_epochs", above=0, at_most=LARGEST, meaning=_EPOCHS)
     else:
         _check_size("sgd_epochs", recipe.sgd_epochs, 0, "an SGD step has K_s epochs")
     if callable(recipe.elites):

@@ -8,6 +8,7 @@ from math import inf, isfinite
 from time import perf_counter
 from typing import Any
 
+from esgd.errors import TaskError, shown
 from esgd.generation import Generation, Note, Noted, State
 from esgd.guarantee import check
 from esgd.health import examine
@@ -24,7 +25,8 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
-        self.picked = state.history[-1].get("pick") if state.history else None
+        picked = state.history[-1].get("pick", {}) if state.history else {}
+        self.picked = None if not picked else inf if picked["loss"] is None else picked["loss"]
         self.noted = state.noted or Noted.of(state.history)
         self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
         self.begun, self.sgd = perf_counter(), dict[str, Any]()
@@ -77,20 +79,33 @@ class Recorder:
         """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite
         with the lowest loss on it. With that loss, and the samples that were looked at."""
         elites = population.order[: self.stage.elites]
-        looks = (
-            [self.task.pick(Individual(population, i).module()) for i in elites] if isinstance(self.task, Picks) else []
-        )
-        found = [look for look in looks if look is not None]
-        if not found:
+        looks = {i: look for i in elites if (look := _look(self.task, Individual(population, i))) is not None}
+        if not looks and self.picked is None:
             best = population.champion
             return (best if float(best.fitness[0]) < float(self.archive.fitness[0]) else self.archive), None, 0
-        losses = [loss if isfinite(loss) else inf for loss, _ in found]
-        known, lowest = inf if self.picked is None else self.picked, min(losses)
-        better = lowest < known or not self.history
-        archive = population.alone(elites[losses.index(lowest)]) if better else self.archive
-        return archive, min(known, lowest), sum(samples for _, samples in found)
+        known = inf if self.picked is None else self.picked
+        lowest = min(looks, key=lambda i: looks[i][0], default=None)
+        samples = sum(samples for _, samples in looks.values())
+        if lowest is None or (self.history and looks[lowest][0] >= known):
+            return self.archive, known, samples
+        return population.alone(lowest), looks[lowest][0], samples
 
 
 def _born_among(population: Population, elites: int, k: int) -> float:
     """The share of the m elites that were born in generation k (figure 2)."""
     return sum(population.births[i].generation == k for i in population.order[:elites]) / elites
+
+
+def _look(task: Task, individual: Individual) -> tuple[float, int] | None:
+    """The loss on the split that picks, inf where it is not finite, and its samples; None where there is none."""
+    look = task.pick_loss(individual.module()) if isinstance(task, Picks) else None
+    if look is None:
+        return None
+    try:
+        loss, samples = map(float, look)
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"pick_loss returned {shown(look)}. It must return the mean loss on the split that picks and its samples, "
+            f"such as (0.31, 500), or None if there is no such split."
+        ) from error
+    return loss if isfinite(loss) else inf, int(samples)

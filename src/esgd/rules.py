@@ -40,7 +40,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
-from esgd.validation import check_number
+from esgd.validation import LARGEST, check_number
 from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
@@ -159,7 +159,9 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
 
     Each interval between two selections is `growth` times as long as the one before it.
     """
-    check_number("growth", growth, above=0, meaning="It is the ratio of two intervals that follow. Use 1, or 1.3.")
+    check_number("growth", growth, at_least=0.1, at_most=10, meaning="It is the ratio of two intervals. Use 1.3.")
+    check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning="Use for example 16.")
+    check_number("generations", generations, at_least=1, at_most=100, whole=True, meaning="Use for example 10.")
     lengths = [growth**k for k in range(generations)]
     return sized(
         task,

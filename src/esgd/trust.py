@@ -19,8 +19,8 @@ from esgd.entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (
-    *("esgd.policies", "esgd.schedules", "esgd.species", "esgd.operators", "esgd.engines", "esgd.recipe"),
-    "torch.optim",
+    *("esgd.policies", "esgd.schedules", "esgd.sizes", "esgd.species"),
+    *("esgd.operators", "esgd.engines", "esgd.recipe", "torch.optim"),
 )
 """Where the values live that a recipe, a manifest or a checkpoint is made of."""
 
@@ -28,7 +28,7 @@ NAMES_CODE = {"names code": True}
 """The metadata of a dataclass field whose text "package.module:thing" is imported when the value is made or used."""
 
 
-def check_allowed(name: str, allow: Collection[str]) -> None:
+def check_allowed(name: str, allow: Collection[str], *, ours: Collection[str] = OURS) -> None:
     """Refuse `package.module:thing` unless it is ours or of a package in `allow`; nothing is imported."""
     module = name.partition(":")[0]
     if _package(module) in (*sys.stdlib_module_names, "builtins"):
@@ -36,11 +36,12 @@ def check_allowed(name: str, allow: Collection[str]) -> None:
             f"{name!r} names code of Python itself. What is read from a file is data, and none of it may name that. "
             f"Remove it."
         )
-    if not any(_inside(module, package) for package in (*OURS, *allow)):
+    if not any(_inside(module, package) for package in (*ours, *allow)):
+        package = _package(module)
+        how = f" If you trust this package, say --allow-code {package}, or in Python allow=[{package!r}]."
         raise ForeignCodeError(
-            f"{name!r} names code of the package {_package(module)!r}. What is read from a file is data: it runs only "
-            f"code that you allow. If you trust this package, say --allow-code {_package(module)}, or in Python "
-            f"allow=[{_package(module)!r}]."
+            f"{name!r} names code of the package {package!r}. What is read from a file is data: it runs only code that "
+            f"you allow.{how if package.isidentifier() else ''}"
         )
 
 
@@ -58,6 +59,16 @@ def find_code(name: str, allow: Collection[str]) -> Any:
         )
     if found.__module__ != name.partition(":")[0]:  # a module's names include those that it imports
         check_allowed(f"{found.__module__}:{found.__qualname__}", allow)
+    return found
+
+
+def find_task(name: str, allow: Collection[str]) -> Any:
+    """What `package.module:task` names, in a package that the caller allows. A task runs, so none of our own values is
+    one, and neither is a function that the package has from elsewhere."""
+    check_allowed(name, allow, ours=())
+    found = imported(name)
+    if isinstance(found, FunctionType):
+        check_allowed(f"{found.__module__}:{found.__qualname__}", allow, ours=())
     return found
 
 
@@ -110,7 +121,7 @@ def package_named(name: str) -> str:
 
 
 def _foreign(modules: Iterable[str]) -> set[str]:
-    return {_package(module) for module in modules if not any(_inside(module, ours) for ours in OURS)}
+    return {_package(module) for module in modules if not any(_inside(module, ours) for ours in (*OURS, "esgd"))}
 
 
 def _package(module: str) -> str:

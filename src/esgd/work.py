@@ -5,7 +5,7 @@ Work counts a sample that goes forward 1 and one that goes backward 2, fitness p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, log2
 
@@ -47,7 +47,7 @@ class Costs:
         statistics, network = 0, build(task.model, seeds)
         if statistics_layers(network):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
-        picked = task.pick(network) if isinstance(task, Picks) else None
+        picked = task.pick_loss(network) if isinstance(task, Picks) else None
         return Costs(
             batches=sizes,
             fitness=sum(task.size(batch) for _, batch in task.parts()),
@@ -133,18 +133,22 @@ def statistics_needed(task: Task, *, error: float = 0.05, most: int = 1024) -> i
     Measured on a new network: where a layer sees many places of each sample, as in a convolution, a few samples have
     many values. A power of two, at least 64.
     """
+    check_number("error", error, above=0, meaning="It is in standard deviations. Use 0.05.")
     network = build(task.model, Seeds(0, ("count",)))
     layers, spreads = statistics_layers(network), list[float]()
 
-    def look(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        x = given[0].double().transpose(0, 1).flatten(2) if given[0].dim() > 2 else given[0].double().T[..., None]
+    def look(layer: nn.Module, given: tuple[Tensor, ...], named: Mapping[str, Tensor]) -> None:
+        values = (given[0] if given else named["input"]).double()
+        if len(values) < 2:
+            return
+        x = values.transpose(0, 1).flatten(2) if values.dim() > 2 else values.T[..., None]
         whole = x.flatten(1).std(dim=1)  # of each channel; x is (channels, samples, places)
         spreads.extend((x.mean(dim=2).std(dim=1) / whole)[whole > 0].square().tolist())
 
-    handles = [layer.register_forward_pre_hook(look) for layer in layers]
+    handles = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     network.eval()
     for batch in task.calibration(CALIBRATION) if layers else ():
-        task.fitness(network, batch)
+        task.loss(network, batch)
     for handle in handles:
         handle.remove()
     known = [spread for spread in spreads if isfinite(spread)]

@@ -155,6 +155,35 @@ def test_batchnorm_gets_as_many_samples_as_its_means_need() -> None:
     assert rules.halving(task(batchnorm_mlp), WORK).buffers.samples == 512
 
 
+class ByName(nn.Module):
+    """Calls its BatchNorm with a keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = batchnorm_mlp()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.inner:
+            x = layer(input=x)
+        return x
+
+
+def test_what_batchnorm_needs_is_measured_on_the_data_that_it_is_calibrated_with() -> None:
+    own = esgd.Supervised(
+        batchnorm_mlp,
+        F.cross_entropy,
+        train=learnable(300),
+        fitness=lambda network: float(network(torch.zeros(4, 6)).sum()),
+    )
+    assert statistics_needed(own) == statistics_needed(task(batchnorm_mlp)) == statistics_needed(task(ByName))
+
+
+@pytest.mark.parametrize("wrong", [{"growth": 1e40}, {"growth": 0.0}, {"generations": 2.5}, {"population": 0}])
+def test_numbers_of_pbt_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=f"{next(iter(wrong))}="):
+        rules.pbt(task(), WORK, **wrong)
+
+
 def test_papa_pulls_networks_together() -> None:
     pulled = rules.papa(task(), WORK)
     apart, together = (run(recipe)[-1].population.diversity for recipe in (replace(pulled, anchor=None), pulled))

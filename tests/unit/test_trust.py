@@ -15,6 +15,7 @@ from esgd.errors import ForeignCodeError, RecipeError
 from esgd.policies import Policy
 from esgd.recipe import Recipe
 from esgd.serialization import decode
+from esgd.sizes import Each
 from esgd.species import Optimizer, Sgd
 from esgd.trust import packages
 from tests.small import RECORDING_SGD
@@ -149,3 +150,9 @@ def test_deep_tables_are_refused_in_words() -> None:
 
 def test_the_public_error_is_an_esgd_error() -> None:
     assert issubclass(ForeignCodeError, esgd.EsgdError)
+
+
+def test_sizes_are_ours_and_a_recipe_allows_no_code_of_ours_that_makes_no_value() -> None:
+    assert packages(esgd.Recipe(population=Each((4, 2)), elites=1.0)) == set()
+    with pytest.raises(ForeignCodeError):
+        decode({"kind": "esgd.run.files:remove"}, allow=packages(esgd.Recipe(population=Each((4, 2)), elites=1.0)))

@@ -60,7 +60,8 @@ class Computing:
         if not isinstance(self.device, str):
             raise RecipeError(f"device={shown(self.device)} is not a name. Write for example 'cpu' or 'cuda:1'.")
         try:
-            torch.empty(0, device=self.device)
+            if torch.empty(0, device=self.device).is_meta:
+                raise RuntimeError("tensors on it have no values.")
         except (RuntimeError, AssertionError) as error:
             raise RecipeError(
                 f"device={self.device!r} cannot be used here: {str(error).splitlines()[0]} Use device='cpu', or a "

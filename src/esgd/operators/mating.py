@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from esgd.protocols import Mating
-from esgd.validation import check_field
+from esgd.validation import check_field, check_function
 
 _ON_THE_WHEEL = "It keeps every finite individual on the roulette wheel. Use a small positive number such as 0.01."
 _TEMPERATURE = (
@@ -26,6 +26,7 @@ _TEMPERATURE = (
     "less for a sharper choice."
 )
 _TRUNCATION = "It is the share of the population that may mate, the fittest. Use 0.25."
+_RACED = "It draws one set of mates. Use Roulette()."
 _SETS = "It is the number of sets of mates that are drawn for one offspring. Use 4."
 _SMOOTHING = (
     "It is the exponent on the roulette weights, and a negative one would favour the worst. Use 1 for the plain wheel, "
@@ -137,7 +138,8 @@ class Raced:
     mating: Mating = Roulette()
 
     def __post_init__(self) -> None:
-        check_field(self, "sets", at_least=1, whole=True, meaning=_SETS)
+        check_field(self, "sets", at_least=1, at_most=1000, whole=True, meaning=_SETS)
+        check_function("mating", self.mating, "fitness", "mates", "generator", meaning=_RACED)
 
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]:
         drawn = [self.mating(fitness, mates, generator) for _ in range(self.sets)]

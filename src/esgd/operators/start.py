@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from esgd.errors import RecipeError, TaskError, shown
+from esgd.errors import RecipeError, RunError, TaskError, shown
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
 from esgd.operators.mutation import Gaussian, Strength
@@ -29,6 +30,7 @@ from esgd.policies import Policy, check_policy
 from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
+from esgd.run.files import open_to_read
 from esgd.validation import check_field, check_list, check_range
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
@@ -162,13 +164,14 @@ def loaded(genome: Genome, network: Network) -> nn.Module:
         if isinstance(network, Mapping):
             module.load_state_dict(dict(network))
         else:
+            open_to_read(Path(realpath(network))).close()  # a pipe or a device would never end
             load_model(module, network)
     except FileNotFoundError as error:
         raise RecipeError(
             f"there is no file {str(network)!r} to start from. A saved network is a safetensors file of the network's "
             f"state dict, such as model.safetensors of a run folder. Correct the path."
         ) from error
-    except (RuntimeError, SafetensorError) as error:
+    except (RuntimeError, SafetensorError, OSError, RunError) as error:
         raise RecipeError(
             f"the saved network {'' if isinstance(network, Mapping) else repr(str(network))} does not fit the task's "
             f"network: {error}. All individuals share one architecture."

@@ -59,6 +59,11 @@ def run_headline(history: History) -> list[str]:
     if not fitness:
         return [f"No individual had a finite fitness in {generations}."]
     said = [f"The fittest network of {generations} has a fitness of {number(min(fitness))}."]
+    if picked := history[-1].get("pick"):
+        said.append(
+            f"A second split picked one with a fitness of {number(finite(picked['fitness']))}; its loss there is "
+            f"{number(finite(picked['loss']))}."
+        )
     measured = [f"{name} {number(finite(value))}" for name, value in tested(history[-1]).items()]
     if measured:
         said.append(f"{_UNSEEN} it has {listing(measured)}.")

@@ -41,7 +41,10 @@ from esgd.run.model import holds_model, write_model
 KEPT_CHECKPOINTS = 2
 DAMAGED = f"{HISTORY}.damaged"
 RECIPE = "recipe.toml"
-OURS = (".lock", RECIPE)  # what a run killed at its birth leaves
+MODEL = "model.safetensors"
+WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, "report.html", "run.png")
+ASIDE = tuple(f".{name}.new" for name in WRITTEN)  # what a crash leaves half-written
+OURS = (".lock", RECIPE, *ASIDE)  # what a run killed at its birth leaves
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,14 @@ class RunFolder:
 
     @property
     def model_file(self) -> Path:
-        return self.path / "model.safetensors"
+        return self.path / MODEL
 
     @contextmanager
     def locked(self) -> Iterator[RunFolder]:
         """Create the folder if need be, and keep other processes out."""
         with explained(self.path, "Opening the run folder", "Nothing was written."):
             self.path.mkdir(parents=True, exist_ok=True)
+            self._check_own()
             lock = FileLock(self.path / ".lock", timeout=0)
             try:
                 lock.acquire()
@@ -85,8 +89,9 @@ class RunFolder:
                 ) from error
         try:
             with explained(self.path, "Opening the run folder", "Nothing was written."):
-                for left in [*self.path.glob(".*.new"), *checkpoint.leftovers(self.checkpoints)]:
-                    remove(left)
+                for left in [*map(self.path.joinpath, ASIDE), *checkpoint.leftovers(self.checkpoints)]:
+                    if _is_there(left):
+                        remove(left)
                 place = _place(self.path)
             yield replace(self, place=place)
         finally:
@@ -113,17 +118,20 @@ class RunFolder:
 
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest of a new run; a folder that holds anything else is refused."""
-        known = self.manifest()
-        strangers = sorted(item.name for item in self.path.iterdir() if item.name not in OURS)
-        if strangers and known is None:
-            raise RunError(
-                f"{str(self.path)!r} is not empty and has no manifest.json, so it is not the folder of a run (it holds "
-                f"{', '.join(strangers[:3])}…). Choose a new folder."
-            )
+        self._check_own()
         with explained(self.path, "Writing the manifest", "No run was begun."):
             self._write_recipe(manifest)
             replace_words(self.manifest_file, json.dumps(manifest, indent=2, ensure_ascii=False))
         return dict(manifest)
+
+    def _check_own(self) -> None:
+        """Refuse a folder that holds something, and no run."""
+        strangers = sorted(item.name for item in self.path.iterdir() if item.name not in OURS)
+        if strangers and not _is_there(self.manifest_file):
+            raise RunError(
+                f"{str(self.path)!r} is not empty and has no manifest.json, so it is not the folder of a run (it holds "
+                f"{', '.join(strangers[:3])}…). Choose a new folder."
+            )
 
     def manifest(self) -> dict[str, Any] | None:
         """What the folder says it is, or None for a folder that is no run yet."""

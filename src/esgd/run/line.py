@@ -31,7 +31,7 @@ class Line(TypedDict):
     stage: NotRequired[str]
     waiver: NotRequired[str]
     test: NotRequired[Mapping[str, float | None] | None]
-    pick: NotRequired[float | None]
+    pick: NotRequired[Mapping[str, float | None]]
     notes: NotRequired[list[Mapping[str, str]]]
     births: NotRequired[list[Mapping[str, Any]]]
     policies: NotRequired[list[Mapping[str, Any]]]
@@ -166,7 +166,7 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "stage": _text,
     "waiver": _text,
     "test": lambda value: value is None or _table_of(_measured)(value),
-    "pick": _measured,
+    "pick": lambda value: _table_of(_measured)(value) and {"loss", "fitness"} <= set(value),
     "notes": _list_of(_note),
     "births": _list_of(_birth),
     "policies": _list_of(_trained),

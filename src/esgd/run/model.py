@@ -1,4 +1,4 @@
-"""model.safetensors: the fittest network, for others to load."""
+"""model.safetensors: the network that a run gives back, for others to load."""
 
 from __future__ import annotations
 

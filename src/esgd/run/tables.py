@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from esgd.errors import MissingExtraError, RecipeError, did_you_mean
+from esgd.errors import MissingExtraError, RecipeError, RunError, did_you_mean
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Frame: TypeAlias = "DataFrame"
 Line = Mapping[str, Any]
+MOST_COLUMNS = 500
 Row = dict[str, Any]
 
 _LISTS = ("fitness", "policies", "births", "notes")
@@ -127,4 +128,9 @@ def _even(rows: Iterator[Row]) -> list[Row]:
     """All rows with the columns of all, in the order of their first appearance."""
     made = list(rows)
     columns = list(dict.fromkeys(name for row in made for name in row))
+    if len(columns) > MOST_COLUMNS:
+        raise RunError(
+            f"the history names {len(columns)} columns, more than the {MOST_COLUMNS} that a table may have. No run of "
+            f"esgd writes that many settings. Is the file another's?"
+        )
     return [{name: row.get(name) for name in columns} for row in made]

@@ -127,7 +127,7 @@ def _model_faults(path: Path, words: Mapping[str, Any], tensors: Mapping[str, Te
         return
     different = [name for name in expected if name not in found or not _equal(found[name], expected[name])]
     if different:
-        yield f"{path} is not the fittest network of the run: {different[0]!r} differs. `esgd resume` writes it again."
+        yield f"{path} is not the network that the run kept: {different[0]!r} differs. `esgd resume` writes it again."
 
 
 def _archived(layout: Sequence[Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from esgd.run.files import read_words
 from esgd.serialization import decode, read_toml
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
-from esgd.trust import check_allowed, imported
+from esgd.trust import check_allowed, find_task
 
 BUILT_IN: Mapping[str, Study] = {"digits": digits()}
 
@@ -44,7 +44,7 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None,
         return _by_name(name, scale or suffix, data)
     if scale is not None:
         raise RecipeError(f"scale={scale!r}: only studies with a name have a scale: {', '.join(offered(STUDIES))}.")
-    if what.endswith(".toml") or Path(what).is_file():
+    if what.endswith(".toml") or _is_file(what):
         return _from_toml(Path(what), data, allow)
     if data is not None:
         raise RecipeError(_NO_DATA.format(data=data, what=what))
@@ -54,6 +54,13 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None,
         f"{what!r} is not a task. {did_you_mean(what, study_names())} A task is a study's name, a TOML file, or the "
         f"name of one of your own: 'package.module:task'."
     )
+
+
+def _is_file(what: str) -> bool:
+    try:
+        return Path(what).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a character that no name has
+        return False
 
 
 def _by_name(name: str, scale: str, data: Path | None) -> Study:
@@ -128,7 +135,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(
             f"there is no file {str(path)!r}. Correct the path, or see `esgd list` for what is built in."
         ) from None
-    except (RecipeError, OSError) as error:
+    except (RecipeError, OSError, ValueError) as error:
         raise RecipeError(f"{str(path)!r} cannot be read as TOML: {error}.") from error
 
 
@@ -165,12 +172,14 @@ def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _from_python(name: str, recipe: Recipe, allow: Collection[str]) -> Study:
-    check_allowed(name, allow)
+    check_allowed(name, allow, ours=())  # before anything beside us can be imported
     here = str(Path.cwd())
     if here not in sys.path:  # as `python -m` would: a task beside the user is importable
         sys.path.insert(0, here)
     try:
-        found = imported(name)
+        found = find_task(name, allow)
+    except ForeignCodeError:
+        raise
     except RecipeError as error:
         raise TaskError(str(error)) from error
     except Exception as error:

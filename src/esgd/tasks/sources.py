@@ -252,8 +252,10 @@ def divided(split: Source | None, share: float) -> tuple[Source, Source]:
             f"pick={share} is a share of the fitness split, and that has to be tensors or a Dataset. Give the data "
             f"themselves as pick=."
         )
-    order, second = torch.randperm(split.samples, generator=FIXED("pick")), round(share * split.samples)
-    if not 0 < share < 1 or not 0 < second < split.samples:
+    order, second = torch.randperm(split.samples, generator=FIXED("pick")), 0
+    if 0 < share < 1:
+        second = round(share * split.samples)
+    if not 0 < second < split.samples:
         raise TaskError(
             f"pick={share} leaves one of two splits of {split.samples} fitness samples empty. Use a share such as 0.3."
         )

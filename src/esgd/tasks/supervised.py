@@ -179,7 +179,7 @@ class Supervised:
 
     # The other splits
 
-    def pick(self, module: nn.Module) -> tuple[float, int] | None:
+    def pick_loss(self, module: nn.Module) -> tuple[float, int] | None:
         if self._pick is None:
             return None
         means, samples = self._means("pick", self._pick, module, {})

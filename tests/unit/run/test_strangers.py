@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -281,3 +282,81 @@ def test_a_last_line_without_its_end_is_written_again(home: Path) -> None:
     assert resume(home).returncode == 0
     assert len(history.read_bytes().splitlines()) == 3
     assert esgd("verify", "run", cwd=home).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "esgd.engines.cluster.resources:x",  # ours, and it imports ray, which the folder has too
+        "torch.optim.optimizer:torch.ctypes.string_at",
+        "esgd.run.files:remove",
+        "mine:esgd.run.files.remove",
+        "mine:torch.hub.load",
+    ],
+)
+def test_a_task_that_a_folder_names_is_never_code_of_ours_or_from_elsewhere(home: Path, origin: str) -> None:
+    (home / "ray.py").write_text(PAYLOAD)
+    edit(home / "run" / "manifest.json", lambda manifest: manifest.update(origin=origin))
+    done = resume(home)
+    assert done.returncode == 3, done.stdout
+    assert "names code of" in done.stderr
+    assert not (home / "canary").exists()
+
+
+@pytest.mark.parametrize("network", ["fifo", ".", "/dev/null"])
+def test_a_network_that_is_no_file_is_named_and_not_waited_for(home: Path, network: str) -> None:
+    os.mkfifo(home / "fifo")
+    done = esgd("run", "mine:task", "--quiet", "--set", f"start={{kind='perturbed',network='{network}'}}", cwd=home)
+    assert done.returncode in (2, 3), done.stderr
+    assert "Traceback" not in done.stderr
+    assert network in done.stderr
+
+
+def test_what_lies_in_a_folder_that_is_no_run_stays_there(home: Path) -> None:
+    (home / "theirs" / ".thesis.new").mkdir(parents=True)
+    (home / "theirs" / ".thesis.new" / "chapter").touch()
+    done = esgd("run", "mine:task", "--quiet", "--run", "theirs", cwd=home)
+    assert done.returncode == 3
+    assert "is not the folder of a run" in done.stderr
+    assert [path.name for path in (home / "theirs").iterdir()] == [".thesis.new"]
+    assert (home / "theirs" / ".thesis.new" / "chapter").exists()
+
+
+def test_a_history_with_columns_without_end_is_refused(home: Path) -> None:
+    def widen(line: dict[str, Any]) -> None:
+        line["policies"][0]["settings"] = {f"own{number}": 1 for number in range(600)}
+
+    lines = [json.loads(line) for line in (home / "run" / "history.jsonl").read_text().splitlines()]
+    widen(lines[0])
+    (home / "run" / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = esgd("export", "run", cwd=home)
+    assert done.returncode == 3
+    assert "more than the 500 that a table may have" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("x" * 5000,),
+        ("a\0.toml",),
+        ("mine:task", "--set", "mating={kind='raced',mating=5}"),
+        ("mine:task", "--set", "mating={kind='raced',sets=1000000000000}"),
+        ("mine:task", "--set", "sgd_epochs=1e308"),
+        ("mine:task", "--engine", "vmap:device=meta"),
+    ],
+    ids=lambda words: words[-1][:40],
+)
+def test_nonsense_is_refused_in_a_sentence(home: Path, words: tuple[str, ...]) -> None:
+    done = esgd("run", *words, "--quiet", "--run", "new", cwd=home)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (home / "new").exists()
+
+
+def test_a_name_that_is_no_package_is_not_repeated_as_advice(home: Path) -> None:
+    strange = "x;curl evil\x1b[2J.y:Z"
+    edit(home / "run" / "manifest.json", lambda manifest: manifest["recipe"].update(mating={"kind": strange}))
+    done = resume(home)
+    assert done.returncode in (2, 3)
+    assert "--allow-code x;curl" not in done.stderr
+    assert "\x1b[2J" not in done.stderr

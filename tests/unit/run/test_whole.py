@@ -129,7 +129,7 @@ def test_a_model_of_an_earlier_generation_is_found_and_replaced(folder: Path, tm
     fit(tmp_path / "shorter", replace(RECIPE, generations=1))
     shutil.copy(tmp_path / "shorter" / "model.safetensors", folder / "model.safetensors")
     (fault, *_) = verify(folder).faults
-    assert "model.safetensors is not the fittest network of the run" in fault
+    assert "model.safetensors is not the network that the run kept" in fault
     result = fit(folder)
     module = result.model
     load_model(module, folder / "model.safetensors")

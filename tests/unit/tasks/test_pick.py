@@ -44,7 +44,7 @@ def test_the_elite_with_the_lowest_loss_on_the_second_split_is_given_back() -> N
         kept = each.state.archive.best.module()
         assert loss(kept, SECOND) == pytest.approx(min(seen))
         assert each.pick == pytest.approx(min(seen))
-        assert each.record()["pick"] == each.pick
+        assert each.record()["pick"] == {"loss": each.pick, "fitness": each.state.archive.best.fitness}
     fittest = generations[-1].best
     assert generations[-1].state.archive.best.fitness > fittest.fitness, "here the two splits disagree"
 
@@ -88,5 +88,58 @@ def test_a_share_that_leaves_a_split_empty_is_refused(share: float, fitness: Any
 def test_a_network_that_diverges_on_the_second_split_is_never_picked() -> None:
     x, y = SECOND
     result = fit((torch.full_like(x, 1e38), y))
-    assert result.history[-1]["pick"] is None
+    assert result.history[-1]["pick"]["loss"] is None
     assert result.fitness < float("inf")
+
+
+class Choosy(esgd.Supervised):
+    """A task of one's own, which looks at some networks only."""
+
+    looks: Any = None
+
+    def pick_loss(self, module: nn.Module) -> Any:
+        return self.looks(module)
+
+
+def choosy(looks: Any) -> Choosy:
+    made = Choosy(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
+    made.looks = looks
+    return made
+
+
+def test_elites_that_are_not_looked_at_are_not_picked() -> None:
+    def looks(module: nn.Module) -> tuple[float, int] | None:
+        value = float(next(module.parameters()).detach().sum())
+        return (value, 1) if int(1e4 * abs(value)) % 2 else None
+
+    seen = list[float]()
+    for each in esgd.evolve(choosy(looks), RECIPE, seed=3, engine="loop"):
+        elites = [Individual(each.population, i).module() for i in each.population.order[: each.elites]]
+        seen.extend(look[0] for elite in elites if (look := looks(elite)) is not None)
+        if seen:
+            assert each.pick == min(seen)
+            assert looks(each.state.archive.best.module()) == (min(seen), 1)
+    assert seen
+
+
+@pytest.mark.parametrize("look", [0.5, "a loss", (1,), torch.zeros(3)])
+def test_a_look_that_is_no_loss_with_its_samples_is_refused(look: Any) -> None:
+    with pytest.raises(TaskError, match="pick_loss returned"):
+        next(esgd.evolve(choosy(lambda module: look), RECIPE, seed=3, engine="loop"))
+
+
+def test_the_report_says_which_network_was_picked() -> None:
+    pytest.importorskip("matplotlib")
+    from esgd.report.findings import run_headline
+
+    history = fit(SECOND).history
+    said = run_headline(history)
+    best, kept = history[-1]["best"], history[-1]["pick"]["fitness"]
+    assert f"{best:.4g}" in said[0]
+    assert f"A second split picked one with a fitness of {kept:.4g}" in said[1]
+
+
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), -0.5])
+def test_a_share_that_is_no_share_is_refused(share: float) -> None:
+    with pytest.raises(TaskError, match="pick="):
+        task(share)
