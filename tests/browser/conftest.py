@@ -12,7 +12,7 @@ from tests.chromium import chromium
 expect.set_options(timeout=60_000)  # on a busy machine, too
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # closed with its file: others in the same process start a Playwright of their own
 def browser() -> Iterator[Browser]:
     found = chromium()
     with sync_playwright() as playwright:

@@ -162,7 +162,7 @@ class Ending:
         ({"population": Each((2, 9)), "offspring": 4}, "grows from 2 to 9 after generation 1"),
         ({"population": Each((2, 0)), "generations": 2}, "is 0 in generation 1 or the next, below 1"),
         ({"population": Funnel(8, 2), "generations": 10**6}, "too many for sizes that change"),
-        ({"sgd_epochs": -0.5}, "sgd_epochs=-0.5 is not above 0"),
+        ({"sgd_epochs": -0.5}, r"sgd_epochs=-0.5 is not in \(0, "),
         ({"population": Shared(24)}, "ZeroDivisionError.*says so for generation 1"),
         ({"population": lambda situation: None}, "population=None is not a number"),
         ({"population": Each((8.7, 4.2))}, "population=8.7 is not a whole number"),
