@@ -17,8 +17,8 @@ from benchmarks.children import Answer, serve
 from benchmarks.faults import HOT, Tally, population, size
 from benchmarks.processes import Watch, Written
 from benchmarks.sides.script import species, train
+from esgd._serialization import digest
 from esgd.protocols import Draw
-from esgd.serialization import digest
 
 
 def hot(draw: Draw) -> esgd.Policy:

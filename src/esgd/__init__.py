@@ -1,6 +1,6 @@
 """Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
 
-from esgd import engines, operators, policies, recipe, rules, schedules, serialization, sizes, species
+from esgd import _serialization, engines, operators, policies, recipe, rules, schedules, sizes, species
 from esgd.algorithm import evolve
 from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
@@ -13,7 +13,7 @@ from esgd.tasks import Supervised
 
 __version__ = "0.1.0.dev0"
 
-serialization.name_shortly(policies, schedules, species, operators, engines, recipe, sizes)  # what a TOML file names
+_serialization.name_shortly(policies, schedules, species, operators, engines, recipe, sizes)  # what a TOML file names
 
 __all__ = [
     "EsgdError",

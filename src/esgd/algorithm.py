@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from esgd._initialization import Origin, begin, prepare
+from esgd._recorder import Recorder
+from esgd._steps import candidates, pick, sgd_step
 from esgd.engines import choose
 from esgd.generation import Generation
-from esgd.initialization import Origin, begin, prepare
 from esgd.protocols import Engine, Rules, Task, Tick
 from esgd.recipe import Recipe
-from esgd.recorder import Recorder
-from esgd.steps import candidates, pick, sgd_step
 
 
 def evolve(

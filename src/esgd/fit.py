@@ -12,6 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from esgd._initialization import prepare
+from esgd._notebook_cards import BLUE, GREY, card, sparkline
+from esgd._serialization import decode, encode
+from esgd._trust import package_named, packages
 from esgd.algorithm import generations
 from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice
@@ -19,8 +23,6 @@ from esgd.engines.choose import bits, requested, settle
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
 from esgd.generation import Growing, State
-from esgd.initialization import prepare
-from esgd.notebook_cards import BLUE, GREY, card, sparkline
 from esgd.policies import phrase
 from esgd.population import Population
 from esgd.progress import Reporter, check_progress, reporter
@@ -31,8 +33,6 @@ from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.tables import Frame, as_frame
-from esgd.serialization import decode, encode
-from esgd.trust import package_named, packages
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 

@@ -8,8 +8,8 @@ from itertools import islice
 from math import isfinite
 from typing import Any, TypeVar, overload
 
+from esgd._notebook_cards import card, remark
 from esgd.ledger import Work
-from esgd.notebook_cards import card, remark
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Fared

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from esgd._networks import check_network
 from esgd.errors import EsgdError, TaskError
-from esgd.networks import check_network
 from esgd.randomness import Seeds, global_randomness
 
 Row = Float[Tensor, " d"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from esgd._serialization import construct, decode, encode
+from esgd._trust import NAMES_CODE, imported
+from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.schedules import Constant, Schedule
-from esgd.serialization import construct, decode, encode
-from esgd.trust import NAMES_CODE, imported
-from esgd.validation import check_field, check_function, check_number
 
 __all__ = ["Policy"]
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from esgd._notebook_cards import card, remark
 from esgd.errors import RecipeError
 from esgd.genome import Buffers, Genome
-from esgd.notebook_cards import card, remark
 from esgd.policies import Policy
 
 SHOWN = 5  # individuals in a notebook's card

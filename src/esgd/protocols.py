@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from esgd.averages import IterateAverage
+from esgd._averages import IterateAverage
 from esgd.genome import Genome, Row
 from esgd.ledger import Work
 from esgd.policies import Policy

@@ -12,9 +12,13 @@ from typing import Any
 import torch
 from torch import Generator
 
+from esgd._notebook_cards import card
+from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
+from esgd._serialization import decode, encode
+from esgd._validation import check_field, check_species
+from esgd._wording import in_words
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.generation import State
-from esgd.notebook_cards import card
 from esgd.operators import (
     Anchor,
     Elitist,
@@ -50,12 +54,8 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.recipe_validation import check_immigrants, check_recipe, settled_mates
-from esgd.serialization import decode, encode
 from esgd.sizes import PerIndividual, Situation, Size, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
-from esgd.validation import check_field, check_species
-from esgd.wording import in_words
 
 __all__ = ["FineTuning", "Recipe"]
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from esgd._validation import LARGEST, check_number
 from esgd.errors import RecipeError, did_you_mean
 from esgd.operators import (
     Anchor,
@@ -40,7 +41,6 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
-from esgd.validation import LARGEST, check_number
 from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]

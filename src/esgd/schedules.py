@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi
 
-from esgd.validation import check_field, check_list, check_number
+from esgd._validation import check_field, check_list, check_number
 
 __all__ = ["Constant", "Cosine", "CosineRun", "Linear", "Steps", "Swa", "Tail"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
-from esgd.validation import LARGEST, check_field, check_list, check_number
 
 __all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared"]
 

@@ -12,7 +12,8 @@ from math import ceil, isfinite, log2
 import torch
 from torch import Tensor, nn
 
-from esgd.averages import IterateAverage
+from esgd._averages import IterateAverage
+from esgd._validation import check_number
 from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
@@ -20,7 +21,6 @@ from esgd.genome import build
 from esgd.protocols import BackOff, Picks, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe, Stage
-from esgd.validation import check_number
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near

@@ -26,10 +26,10 @@ from typing import Any
 
 import tomli_w
 
+from esgd._serialization import _SHORT_NAMES
 from esgd.engines.choose import COMPOSED, KINDS
 from esgd.recipe import Recipe
 from esgd.run.folder import without_none
-from esgd.serialization import _SHORT_NAMES
 from esgd.studies import find_study
 from tests.campaign.judges import (
     judge_engine,

@@ -25,10 +25,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd as library
+from esgd._initialization import prepare
 from esgd.cli import explain
 from esgd.engines import choose
 from esgd.errors import EsgdError, RecipeError, RunError
-from esgd.initialization import prepare
 from esgd.operators.start import loaded
 from esgd.protocols import Rules
 from esgd.recipe import Recipe

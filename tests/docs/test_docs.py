@@ -16,8 +16,8 @@ import typer
 
 import esgd
 import esgd_paper
+from esgd._entry_points import STUDIES
 from esgd.cli.app import app
-from esgd.entry_points import STUDIES
 from tests.command import esgd as command
 from tests.installed import installed
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from esgd.entry_points import DATASETS, RENAMED, STUDIES, current_name, load, offered, package_of
+from esgd._entry_points import DATASETS, RENAMED, STUDIES, current_name, load, offered, package_of
+from esgd._serialization import decode
 from esgd.errors import MissingExtraError, TaskError
-from esgd.serialization import decode
 from tests.installed import STUDY, installed
 
 BROKEN = "raise RuntimeError('no luck')"

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 import esgd
+from esgd._export import export
 from esgd.errors import RecipeError, RunError
-from esgd.export import export
 from tests.small import classify
 
 RECIPE = esgd.Recipe(population=4, offspring=6, generations=3, sgd_epochs=1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esgd.export import MARK, export
+from esgd._export import MARK, export
 from tests.command import Done, esgd
 from tests.unit.odd_files import IRREGULAR, NOT_JSON, a_folder, put
 from tests.unit.watch.histories import line, write_run

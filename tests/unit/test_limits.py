@@ -22,11 +22,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import esgd as library
-from esgd import limits
+from esgd._limits import available_memory, shortage, within_limits
 from esgd.engines.processes import worker
 from esgd.engines.processes.messages import Channel
 from esgd.errors import EngineError, RecipeError, RunError
-from esgd.limits import available_memory, shortage, within_limits
 from esgd.progress.remaining import Remaining
 from esgd.run import checkpoint
 from tests.command import esgd

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import esgd
+from esgd._networks import check_network
 from esgd.errors import DataError, TaskError
 from esgd.genome import Genome, build
-from esgd.networks import check_network
 from esgd.randomness import Seeds
 from tests.small import classify, mlp
 

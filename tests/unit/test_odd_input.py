@@ -13,14 +13,14 @@ from unittest.mock import patch
 import pytest
 
 from esgd import work
+from esgd._serialization import decode
+from esgd._steps import drawn
 from esgd.cli import explain
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy
 from esgd.recipe import Recipe
-from esgd.serialization import decode
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
-from esgd.steps import drawn
 from tests.command import esgd
 from tests.small import ask
 

@@ -17,6 +17,7 @@ from torch import nn
 
 import esgd
 from esgd import Policy, operators, schedules, sizes, species
+from esgd._serialization import decode, digest, encode
 from esgd.errors import RecipeError
 from esgd.operators import (
     Anchor,
@@ -57,7 +58,6 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
-from esgd.serialization import decode, digest, encode
 from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
 from esgd.species import (
     Adam,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import esgd
+from esgd._serialization import read_toml
 from esgd.errors import FitnessError, RecipeError, TaskError
 from esgd.guarantee import check
 from esgd.operators import (
@@ -32,7 +33,6 @@ from esgd.policies import Policy
 from esgd.protocols import Draw, Role
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
-from esgd.serialization import read_toml
 from esgd.sizes import Each, Earned, Funnel, Shared
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
 from esgd.testing.evidence import contents, difference

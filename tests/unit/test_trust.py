@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import esgd
+from esgd._serialization import decode
+from esgd._trust import packages
 from esgd.errors import ForeignCodeError, RecipeError
 from esgd.policies import Policy
 from esgd.recipe import Recipe
-from esgd.serialization import decode
 from esgd.sizes import Each
 from esgd.species import Optimizer, Sgd
-from esgd.trust import packages
 from tests.small import RECORDING_SGD
 
 PAYLOAD = """
@@ -81,7 +81,7 @@ def test_reading_calls_no_function_also_of_an_allowed_package(canary: Path, spel
 
 
 @pytest.mark.parametrize(
-    "name", ["esgd.__main__:main", "esgd.cli.app:run", "esgd.run.files:remove", "esgd.export:export", "torch:load"]
+    "name", ["esgd.__main__:main", "esgd.cli.app:run", "esgd.run.files:remove", "esgd._export:export", "torch:load"]
 )
 def test_of_our_own_code_only_strategies_may_be_named(name: str) -> None:
     with pytest.raises(ForeignCodeError, match="names code of the package"):

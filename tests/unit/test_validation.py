@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from esgd._validation import check_list, check_number, check_range
 from esgd.errors import RecipeError
-from esgd.validation import check_list, check_number, check_range
 
 WHY = "It is so. Do this."
 

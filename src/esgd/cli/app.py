@@ -17,6 +17,10 @@ import typer
 from rich.console import Console
 
 from esgd import report
+from esgd._entry_points import DATASETS, offered
+from esgd._export import export
+from esgd._serialization import encode
+from esgd._trust import package_named
 from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
 from esgd.cli.options import (
@@ -38,17 +42,13 @@ from esgd.cli.options import (
 from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
-from esgd.entry_points import DATASETS, offered
 from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
-from esgd.export import export
 from esgd.fit import Result, fit
 from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
-from esgd.serialization import encode
 from esgd.studies import Study, begin, compare, download, find_study, founded, with_rules
-from esgd.trust import package_named
 from esgd.watch import Runs, ServerAddress, open_server
 
 app = typer.Typer(

@@ -19,9 +19,9 @@ from types import FrameType
 
 from rich.console import Console
 
+from esgd._limits import shortage
 from esgd.cli.app import app
 from esgd.errors import EsgdError, RunError
-from esgd.limits import shortage
 
 AGAIN = 0.01
 """Seconds after which an interrupt that was ignored is sent again: Python has forgotten the first one by then."""

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
+from esgd._initialization import prepare
+from esgd._serialization import encode
+from esgd._steps import drawn
 from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
-from esgd.initialization import prepare
 from esgd.policies import Policy
 from esgd.protocols import Draw, Rules, Task
 from esgd.recipe import Recipe
-from esgd.serialization import encode
-from esgd.steps import drawn
 from esgd.work import alike, measurements
 
 PROBE_SECONDS = 0.3

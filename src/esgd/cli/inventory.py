@@ -7,8 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from esgd import engines, operators, schedules, species
+from esgd._serialization import kind_of
 from esgd.errors import EsgdError
-from esgd.serialization import kind_of
 from esgd.studies.finding import find_study, study_names
 
 

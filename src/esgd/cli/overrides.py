@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from esgd._serialization import read_value
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.recipe import Recipe
-from esgd.serialization import read_value
 from esgd.studies import Study
 from esgd.studies.finding import merged
 

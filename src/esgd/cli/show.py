@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from esgd._wording import duration
 from esgd.policies import phrase
 from esgd.report import Table, differences_table, ledger_table, published_table, table_1
-from esgd.wording import duration
 
 WIDE = 120  # columns
 PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from esgd._serialization import read_value
 from esgd.engines.auto import EngineChoice, default_device, ruled, suited_loop
 from esgd.engines.batched import Vmap
 from esgd.engines.cluster import Ray
@@ -13,7 +14,6 @@ from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.protocols import Engine, Load, Rules
-from esgd.serialization import read_value
 
 KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "ray": Ray, "vmap": Vmap}
 COMPOSED = {

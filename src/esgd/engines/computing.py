@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from esgd.batches import to_device
+from esgd._batches import to_device
+from esgd._validation import is_count
 from esgd.errors import RecipeError, shown
 from esgd.protocols import Batch
-from esgd.validation import is_count
 
 MOST = 4096
 """Threads, or processes, of one machine: more are a slip of the pen, and torch would end the process over them."""

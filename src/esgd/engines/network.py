@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from esgd.batches import copied
+from esgd._batches import copied
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from esgd._limits import within_limits
 from esgd.engines.computing import Computing, Precision
 from esgd.engines.contract import Kernel, NetworkState, Outcome, Parts, Score, Stack
 from esgd.engines.dispatch import Dispatcher
@@ -15,7 +16,6 @@ from esgd.engines.network import Network
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.genome import Buffers
 from esgd.ledger import Work
-from esgd.limits import within_limits
 from esgd.policies import Policy
 from esgd.protocols import Rules, Session, Step, Tick
 from esgd.randomness import Seeds

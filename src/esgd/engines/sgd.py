@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.averages import IterateAverage
+from esgd._averages import IterateAverage
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse

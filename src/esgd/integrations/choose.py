@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from esgd._trust import imported
 from esgd.errors import RecipeError, TrackerError, did_you_mean
 from esgd.integrations.mlflow import MLflow
 from esgd.integrations.tensorboard import TensorBoard
 from esgd.integrations.wandb import WeightsAndBiases
 from esgd.progress.tracking import Tracker, check_trackers
-from esgd.trust import imported
 
 KINDS: Mapping[str, Callable[..., Tracker]] = {
     "tensorboard": TensorBoard,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from esgd.validation import check_field
+from esgd._validation import check_field
 
 _STRENGTH = "It is the part of the way to the anchor that one pull goes. Use 0.01, as PAPA does."
 _EVERY = "It is the number of SGD steps from one pull to the next. Use 10, as PAPA does."

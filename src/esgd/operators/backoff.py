@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.averages import IterateAverage
+from esgd._averages import IterateAverage
+from esgd._validation import check_field, check_list, check_number
 from esgd.errors import RecipeError
 from esgd.protocols import Trajectory
-from esgd.validation import check_field, check_list, check_number
 
 _PROBABILITY = (
     "It is p_backoff, the chance that a degraded individual backs off. Use 1.0 for the guarantee, 0.7 for the Penn "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from esgd.validation import check_field
+from esgd._validation import check_field
 
 _SAMPLES = (
     "BatchNorm statistics are re-estimated on this number of training samples before every fitness, and a single one "

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd._validation import check_field
 from esgd.population import Birth
 from esgd.protocols import Mating, Mutation, Scores
 from esgd.randomness import Seeds
-from esgd.validation import check_field
 
 _SHARE = "It is the weight of this kind among the kinds that are drawn. Use 1."
 _ALPHA = (

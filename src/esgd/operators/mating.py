@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd._validation import check_field, check_function
 from esgd.protocols import Mating
-from esgd.validation import check_field, check_function
 
 _ON_THE_WHEEL = "It keeps every finite individual on the roulette wheel. Use a small positive number such as 0.01."
 _TEMPERATURE = (

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd._validation import check_number, check_range
 from esgd.genome import Genome
-from esgd.validation import check_number, check_range
 
 Strength = float | tuple[float, float]
 

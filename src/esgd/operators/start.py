@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from esgd._validation import check_field, check_list, check_range
 from esgd.errors import RecipeError, RunError, TaskError, shown
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
@@ -31,7 +32,6 @@ from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
 from esgd.run.files import open_to_read
-from esgd.validation import check_field, check_list, check_range
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
 

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd._validation import check_function
 from esgd.protocols import Role
-from esgd.validation import check_function
 
 Rest = Callable[[Role], bool]
 

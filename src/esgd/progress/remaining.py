@@ -9,8 +9,8 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
+from esgd._wording import duration
 from esgd.recipe import Stage
-from esgd.wording import duration
 
 FORESEEN = 10_000
 """Generations that are added up at most; of a longer run the estimate is a lower bound."""

@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from esgd._wording import duration
 from esgd.generation import Generation
 from esgd.progress.remaining import Remaining
-from esgd.wording import duration
 
 BAR = 30  # characters, where there is room
 REFRESH = 4  # times a second: the machine is there to train

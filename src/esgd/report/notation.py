@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from esgd._wording import in_words
 from esgd.report.tables import Table
-from esgd.wording import in_words
 
 SYMBOLS = {
     "population": "μ",

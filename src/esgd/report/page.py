@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from esgd._wording import in_words
 from esgd.report import findings
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
 from esgd.report.figures import as_svg, figure_1, figure_2, figure_run
@@ -24,7 +25,6 @@ from esgd.report.tables import (
 )
 from esgd.report.templates import render
 from esgd.report.views import Embedded, embed, run_digest
-from esgd.wording import in_words
 
 TEMPLATE = "page.html.j2"
 

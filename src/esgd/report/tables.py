@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from esgd._wording import exact
 from esgd.ledger import passes
 from esgd.report.arms import (
     CLONES,
@@ -33,7 +34,6 @@ from esgd.report.arms import (
     tested,
 )
 from esgd.report.numerals import ABSENT, count, duration, interval, mean_and_deviation, number, short
-from esgd.wording import exact
 
 LEDGER = {
     "sgd_forward": "SGD forward",

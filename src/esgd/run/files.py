@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
+from esgd._limits import shortage
 from esgd.errors import EsgdError, RunError
-from esgd.limits import shortage
 from esgd.run.parsing import parsed
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)

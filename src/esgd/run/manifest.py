@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from esgd._serialization import respelt
 from esgd.errors import RunError
 from esgd.run.files import WORDS_LIMIT, read_table
-from esgd.serialization import respelt
 
 MANIFEST = "manifest.json"
 IDENTITY = ("recipe", "seed", "data", "network")

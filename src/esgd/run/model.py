@@ -9,8 +9,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from esgd._serialization import digest
 from esgd.run.files import open_to_read, replace_file
-from esgd.serialization import digest
 
 
 def write_model(path: Path, module: nn.Module) -> None:

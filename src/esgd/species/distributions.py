@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from esgd._validation import check_field, check_list, check_number, check_range
 from esgd.errors import RecipeError
-from esgd.validation import check_field, check_list, check_number, check_range
 
 _RANGE = (
     "A hyper-parameter is drawn from low to high, both included, finite and low ≤ high. Use for example (0.1, 0.9)."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf
 
+from esgd._validation import check_field, check_list, check_number, check_range, check_species
 from esgd.errors import RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import Uniform
-from esgd.validation import check_field, check_list, check_number, check_range, check_species
 
 _PROBABILITY = "It is the chance that a policy is inherited. Use 0 for the paper's rule, a fresh draw every generation."
 _JITTER = "An inherited learning rate is multiplied by exp U[−jitter, jitter]. Use 0 to keep it as it is."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from esgd._validation import check_field, check_list, check_species
 from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw, Species
 from esgd.species.distributions import check_weights, pick
-from esgd.validation import check_field, check_list, check_species
 
 _SPECIES = "They compete in one population. Give them in a list, such as [Sgd(lr=0.1), Adam(lr=1e-3)]."
 _GAMMA = "The learning rate of generation k is γ^k times the first one. Use 1 for no annealing."

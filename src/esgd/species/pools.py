@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any
 
+from esgd._trust import NAMES_CODE
+from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.policies import SCHEDULE, Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
 from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
-from esgd.trust import NAMES_CODE
-from esgd.validation import check_field, check_function, check_number
 
 PAPER_MOMENTUM = Uniform(0.1, 0.9)
 PAPER_MOMENTUM_PROBABILITY = 0.8  # supplement B: "a 20% chance not using momentum and 80% chance using it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from esgd.entry_points import DATASETS, load, offered
+from esgd._entry_points import DATASETS, load, offered
 from esgd.errors import DataError, did_you_mean
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, get_args
 
-from esgd.entry_points import STUDIES, load, offered, package_of
+from esgd._entry_points import STUDIES, load, offered, package_of
+from esgd._serialization import decode, read_toml
+from esgd._trust import check_allowed, find_task
 from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did_you_mean
 from esgd.protocols import Task
 from esgd.recipe import Recipe
 from esgd.run.files import read_words
-from esgd.serialization import decode, read_toml
 from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
-from esgd.trust import check_allowed, find_task
 
 BUILT_IN: Mapping[str, Study] = {"digits": digits()}
 
@@ -33,7 +33,7 @@ def study_names() -> list[str]:
 def find_study(what: str, *, scale: str | None = None, data: Path | None = None, allow: Collection[str] = ()) -> Study:
     """A study by its name, a TOML file, or `package.module:task` of a package in `allow`.
 
-    A name is built in or offered by an installed package (`esgd.entry_points`). A study that is offered as a function
+    A name is built in or offered by an installed package (`esgd._entry_points`). A study that is offered as a function
     has two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper". A TOML file is data: the code
     that it names must be of a package in `allow`, or of the one that offers its task.
     """

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from esgd._trust import packages
 from esgd.operators import Never
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
 from esgd.rules import named
 from esgd.species import Fixed
-from esgd.trust import packages
 from esgd.work import Costs, expected_work
 
 Scale = Literal["mini", "paper"]

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from esgd.batches import copied, to_device
+from esgd._batches import copied, to_device
+from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
-from esgd.validation import is_count
 
 Loss = Callable[[Any, Any], Tensor]
 CALIBRATION_PIECE = 256  # samples

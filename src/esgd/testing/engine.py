@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from esgd._initialization import prepare, scored
 from esgd.algorithm import evolve
 from esgd.engines import Loop
-from esgd.initialization import prepare, scored
 from esgd.operators import Anchor, BestOfLooks, CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained

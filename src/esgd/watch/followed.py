@@ -8,6 +8,7 @@ from threading import Lock
 from time import time
 from typing import Any
 
+from esgd._wording import duration
 from esgd.errors import RunError
 from esgd.report.views import facts, line_digest
 from esgd.report.views.ancestry import family_tree
@@ -15,7 +16,6 @@ from esgd.run.following import PIECE, HistoryFollower
 from esgd.run.history import HISTORY, last_value
 from esgd.run.line import Line, line_fault
 from esgd.run.manifest import MANIFEST, read_shown
-from esgd.wording import duration
 
 PATIENCE = 60.0  # seconds without a word, at least, before a run is called silent
 GENERATIONS = 5.0  # … and so many times its longest generation

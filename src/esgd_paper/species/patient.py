@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from esgd._validation import check_field, check_species
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
 from esgd.schedules import Moment
 from esgd.species import Integers
 from esgd.species.distributions import Distribution, draw, is_distribution
-from esgd.validation import check_field, check_species
 
 DROP = 1 / 3  # Zolna's: what the learning rate is multiplied by when patience has run out
 PATIENCE = Integers(3, 10)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
+from esgd._validation import check_field
 from esgd.policies import Policy, check_policy
 from esgd.protocols import Draw
-from esgd.validation import check_field
 
 _PATIENCE = "It counts epochs until the learning rate drops. Use 0 to drop it at once, 20 as Zolna et al. do."
 _FACTOR = "The learning rate is multiplied by it at each drop. Use 0.5 as §4.1 does, 1/3 as Zolna et al. do."

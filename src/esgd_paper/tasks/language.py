@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from esgd.batches import to_device
+from esgd._batches import to_device
+from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
-from esgd.validation import is_count
 from esgd_paper.tasks.dropout import DROPOUT_MODELS
 from esgd_paper.tasks.recurrent import State, detached, luggage_of
 from esgd_paper.tasks.texts import PADDING, Streams, Window, checked_text, fingerprint, in_parts

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 import esgd
 from esgd import Loop, Pool, Ray, Vmap, ledger
+from esgd._initialization import prepare
+from esgd._serialization import decode
 from esgd.engines import auto, choose, dispatch, probe
 from esgd.engines.auto import SHORT, suited_loop
 from esgd.engines.choose import bits
 from esgd.engines.counting import count_step
 from esgd.engines.probe import MOST, WARM, seconds_per_step
 from esgd.errors import RecipeError, TaskError
-from esgd.initialization import prepare
 from esgd.protocols import Engine, Load, Rules
-from esgd.serialization import decode
 from esgd.testing.evidence import contents, difference, leaves_global_randomness_alone
 from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
 

@@ -14,13 +14,13 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 import esgd
+from esgd._initialization import prepare
 from esgd.engines.computing import Computing
 from esgd.engines.contract import Parts, Score, Stack
 from esgd.engines.fitness import Scorer
 from esgd.engines.jobs import build_offspring
 from esgd.engines.network import Network
 from esgd.errors import FitnessError
-from esgd.initialization import prepare
 from esgd.operators import Averaged, FromFittest, Reestimated
 from esgd.operators.start import founders
 from esgd.population import Birth, Population

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
+from esgd._initialization import prepare, scored
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState
 from esgd.engines.fitness import Scorer
@@ -18,7 +19,6 @@ from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, state_kind
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.errors import RecipeError
-from esgd.initialization import prepare, scored
 from esgd.operators import RandomStart
 from esgd.policies import Policy
 from esgd.population import OptimizerState, Population

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import esgd
+from esgd._tensors import ALIGNMENT, twin
 from esgd.engines.pickling import LARGE
-from esgd.tensors import ALIGNMENT, twin
 from esgd.testing.evidence import contents, difference
 from tests.small import classify
 from tests.unit.engines.inline import Inline, through_a_pool, through_ray

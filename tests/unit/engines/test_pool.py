@@ -23,11 +23,11 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Vmap
+from esgd._serialization import decode, encode
 from esgd.engines.failure import InWorkerError
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import CarriedByMate
 from esgd.protocols import Draw
-from esgd.serialization import decode, encode
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 

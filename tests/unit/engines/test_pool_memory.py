@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool
+from esgd._initialization import prepare
 from esgd.engines.processes.memory import ARENA, MappedSegments, SharedMemory
 from esgd.engines.processes.messages import LARGE, Channel, Message, pack, unpack
 from esgd.errors import EngineError
-from esgd.initialization import prepare
 from esgd.testing.evidence import contents, difference
 from tests.small import classify, random_data
 from tests.unit.engines.scribble import Scribble

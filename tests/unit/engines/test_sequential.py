@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import esgd
+from esgd._initialization import prepare, scored
 from esgd.engines.computing import torch_threads
 from esgd.errors import RecipeError
-from esgd.initialization import prepare, scored
 from esgd.operators import Carried, CarriedByMate, Fresh, PerGeneration, RandomStart
 from esgd.policies import Policy
 from esgd.population import Birth, Population

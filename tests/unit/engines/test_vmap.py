@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import esgd
 from esgd import Loop, Policy, Vmap
+from esgd._initialization import prepare, scored
 from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
-from esgd.initialization import prepare, scored
 from esgd.operators import Averaged, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Rules, Session, Step, Trained, Trajectory

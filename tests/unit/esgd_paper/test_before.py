@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import esgd as library
-from esgd.entry_points import RENAMED, current_name, offered
+from esgd._entry_points import RENAMED, current_name, offered
+from esgd._serialization import decode
+from esgd._trust import imported
 from esgd.errors import ForeignCodeError, RunError
 from esgd.recipe import Recipe
-from esgd.serialization import decode
-from esgd.trust import imported
 from esgd_paper.species.plateau import Plateau
 from tests.command import esgd
 from tests.unit.esgd_paper.before import tasks

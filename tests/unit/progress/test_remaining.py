@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import esgd
+from esgd._wording import duration
 from esgd.progress.remaining import Remaining
-from esgd.wording import duration
 
 
 class Clock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from esgd._wording import in_words
 from esgd.report import guarantee, headline, recipe_table, remarks, run_headline
-from esgd.wording import in_words
 
 
 def test_the_headline_names_every_arm_and_on_how_many_seeds_esgd_is_ahead(make_comparison):

@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
+from esgd._serialization import decode
 from esgd.errors import FitnessError, RecipeError, RunError
 from esgd.recipe import Recipe
 from esgd.run import read_history
-from esgd.serialization import decode
 
 X = torch.randn(48, 4, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()

@@ -11,13 +11,13 @@ import pytest
 from safetensors.torch import load_file
 
 import esgd
+from esgd._serialization import digest
 from esgd.errors import RunError
 from esgd.ledger import passes
 from esgd.operators import Gaussian, Never, PerEpoch, Perturbed
 from esgd.recipe import FineTuning
 from esgd.report.arms import BASELINE, LABELS
 from esgd.run import RunFolder
-from esgd.serialization import digest
 from esgd.species import Adam, Fixed, Once, Sgd
 from esgd.studies import Study, arms, compare
 from esgd.studies.arms import at_equal_work, clones, population_baseline, single_baselines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from esgd.entry_points import DATASETS, STUDIES
+from esgd._entry_points import DATASETS, STUDIES
 from esgd.errors import DataError, ForeignCodeError, RecipeError, TaskError
 from esgd.studies import download, find_study
 from esgd.studies.finding import study_names

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd.averages import IterateAverage
+from esgd._averages import IterateAverage
 from esgd.engines.batched.batches import together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from esgd._limits import within_limits
+from esgd._validation import is_count
 from esgd.engines.batched.kernel import WAVE, BatchedKernel
 from esgd.engines.batched.optimizers import optimizer_family
 from esgd.engines.computing import Computing, Precision
@@ -15,10 +17,8 @@ from esgd.engines.contract import Kernel, in_groups
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inline import InlineExecutor
 from esgd.errors import RecipeError
-from esgd.limits import within_limits
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Rules, Session, Tick
-from esgd.validation import is_count
 
 
 @dataclass(frozen=True, kw_only=True)

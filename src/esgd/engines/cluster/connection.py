@@ -14,11 +14,11 @@ from typing import Any
 import ray
 from ray._private import ray_constants, utils, worker
 
+from esgd._limits import available_memory
 from esgd.engines.cluster.addresses import check_answers, is_the_same
 from esgd.engines.cluster.resources import WorkerResources, check_is_there
 from esgd.engines.computing import cores
 from esgd.errors import EngineError
-from esgd.limits import available_memory
 
 STORE = 1 << 30
 """Bytes of the object store of a Ray that is started here. Its own choice, a third of the memory, is for other work."""

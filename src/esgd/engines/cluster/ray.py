@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from esgd._limits import within_limits
+from esgd._validation import is_count
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.sequential import Loop
 from esgd.errors import MissingExtraError, RecipeError
-from esgd.limits import within_limits
 from esgd.protocols import HoldsData, Rules, Session, Tick
-from esgd.validation import is_count
 
 LEAST = 1e-4
 """Of a CPU or GPU, the smallest share that Ray knows."""

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from esgd._tensors import is_plain, lead, span
 from esgd.engines.pickling import LARGE, Pickler
-from esgd.tensors import is_plain, lead, span
 
 Bytes = NDArray[np.uint8]
 

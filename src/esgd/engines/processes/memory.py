@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary, finalize
 import torch
 from torch import Tensor
 
+from esgd._limits import available_memory, shortage
+from esgd._tensors import ALIGNMENT
 from esgd.errors import EngineError
-from esgd.limits import available_memory, shortage
-from esgd.tensors import ALIGNMENT
 
 ARENA = 1 << 22
 """Smaller tensors share a segment of this many bytes, so that buffers do not use up file descriptors."""

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from esgd._tensors import is_plain, lead
 from esgd.engines.contract import in_groups
 from esgd.engines.pickling import LARGE, Pickler
 from esgd.engines.processes.memory import MappedSegments, SharedLocation, SharedMemory
-from esgd.tensors import is_plain, lead
 
 PASSED_AT_ONCE = 200  # open files; Linux allows 253 in a message
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from esgd._limits import within_limits
+from esgd._validation import is_count
 from esgd.engines.computing import MOST, cores
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
@@ -17,9 +19,7 @@ from esgd.engines.processes.memory import SharedMemory
 from esgd.engines.processes.messages import Message, pack
 from esgd.engines.sequential import Loop
 from esgd.errors import EngineError, RecipeError, shown
-from esgd.limits import within_limits
 from esgd.protocols import Rules, Session, Tick
-from esgd.validation import is_count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
+from esgd._initialization import prepare
 from esgd.errors import EngineError, TaskError
-from esgd.initialization import prepare
 from esgd.randomness import Seeds, global_randomness
 from esgd.testing import check_task
 from esgd_paper.networks.tied_lstm import TiedLstm

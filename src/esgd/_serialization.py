@@ -4,7 +4,7 @@ A frozen dataclass becomes a table that names its class: one of ours by its shor
 as `kind = "package.module:Class"`. There is no registry: a short name is looked up among the public names of our
 rooms, so a new strategy needs nothing but to be exported.
 
-What is read is data. It names our own values, or code of packages that the caller allows (`esgd.trust`), and reading
+What is read is data. It names our own values, or code of packages that the caller allows (`esgd._trust`), and reading
 it calls nothing but the constructors of dataclasses.
 """
 
@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from esgd._trust import check_allowed, code_names, find_code
+from esgd._validation import LARGEST
 from esgd.errors import RecipeError, did_you_mean, shown
-from esgd.trust import check_allowed, code_names, find_code
-from esgd.validation import LARGEST
 
 DEEPEST = 40
 """Levels of tables and lists in what is read at most; a recipe has some five."""

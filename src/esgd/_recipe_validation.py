@@ -6,11 +6,11 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from esgd._validation import LARGEST, check_field, check_function, check_species
 from esgd.errors import RecipeError, shown
 from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival
-from esgd.validation import LARGEST, check_field, check_function, check_species
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from numbers import Integral
 
+from esgd._limits import available_memory, shortage
 from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
 from esgd.generation import State
 from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
-from esgd.limits import available_memory, shortage
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
 from esgd.protocols import Rules, Scores, Session, Task

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from esgd.tensors import twin
+from esgd._tensors import twin
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

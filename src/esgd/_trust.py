@@ -15,7 +15,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from esgd.entry_points import current_name
+from esgd._entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (
