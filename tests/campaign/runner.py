@@ -41,6 +41,7 @@ class Running:
     name: str
     limit: float
     folder: Path
+    temporary: Path
     process: BaseProcess
     begun: float = field(default_factory=monotonic)
 
@@ -59,6 +60,7 @@ class Running:
         except (FileNotFoundError, ValueError):
             how = f"it hangs: not done after {self.limit:.0f} s" if late else f"it ended with {self.process.exitcode}"
             outcome = Outcome(self.name, failed=how, seconds=seconds)
+        shutil.rmtree(self.temporary, ignore_errors=True)
         if outcome.failed is None:
             shutil.rmtree(self.folder, ignore_errors=True)
         return outcome
@@ -86,18 +88,17 @@ def _begin(name: str, case: Case, limit: float, root: Path) -> Running:
     folder = root / "cases" / name.replace("/", "-")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    process = get_context("fork").Process(target=_try, args=(case, root, folder))
+    temporary = Path(tempfile.mkdtemp(prefix="esgd-"))  # a short name, for the paths of sockets must be short
+    process = get_context("fork").Process(target=_try, args=(case, root, folder, temporary))
     process.start()
-    return Running(name, limit, folder, process)
+    return Running(name, limit, folder, temporary, process)
 
 
-def _try(case: Case, root: Path, folder: Path) -> None:
+def _try(case: Case, root: Path, folder: Path, temporary: Path) -> None:
     """What the process of a case does."""
     os.setsid()
     adopt_orphans()
     tempfile.tempdir = None
-    temporary = folder / "tmp"
-    temporary.mkdir()
     os.environ["TMPDIR"] = str(temporary)
     ground = Ground(root, folder, *_mounts())
     result: dict[str, str | None] = {"failed": None, "missing": None}

@@ -44,12 +44,13 @@ def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:
 
 
 def _child(table: Any, part: str, path: str, assignment: str) -> Any:
-    if isinstance(table, list):
-        return table[_index(table, part, assignment)]
-    if not isinstance(table.get(part), dict | list):
-        inner = [name for name, value in table.items() if isinstance(value, dict | list)]
-        raise RecipeError(f"--set {assignment}: {path!r} is not a table of the recipe. {did_you_mean(part, inner)}")
-    return table[part]
+    found = table[_index(table, part, assignment)] if isinstance(table, list) else table.get(part)
+    if not isinstance(found, dict | list):
+        named = table.items() if isinstance(table, dict) else ((str(i), value) for i, value in enumerate(table))
+        inner = [name for name, value in named if isinstance(value, dict | list)]
+        near = did_you_mean(part, inner) if inner else ""
+        raise RecipeError(f"--set {assignment}: {path!r} is not a table of the recipe. {near}".rstrip())
+    return found
 
 
 def _index(items: list[Any], part: str, assignment: str) -> int:

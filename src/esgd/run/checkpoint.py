@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
     words, tensors = read(path)
     if words.get("run", run) != run:
         raise RunError(
-            f"{path} belongs to another run: it was saved with another recipe, seed, data or network. To continue from "
-            f"it would be neither run. Remove it, or restore this run's own checkpoint from a copy."
+            f"{path} belongs to another run than manifest.json: it was saved with another recipe, seed, data or "
+            f"network. To continue from it would be neither run. Restore whichever of the two is not this run's own."
         )
     try:
         population = _population(words["population"], tensors, "population", genome, allow)
@@ -174,12 +175,12 @@ def _whole_lines(path: Path, words: Mapping[str, Any]) -> list[dict[str, Any]]:
         return lines(path, words, path.parent.parent / HISTORY)
 
 
-def is_whole(path: Path) -> bool:
-    """Whether every file of a checkpoint is there as it was written."""
+def is_whole(path: Path, *, run: str) -> bool:
+    """Whether every file of a checkpoint is there as the run with this identity wrote it."""
     try:
         words = _unsealed(path / WORDS)
         same = all(digest(path / name) == words["digests"].get(name) for name in _files(words))
-        return same and not path.is_symlink()
+        return same and words.get("run", run) == run and not path.is_symlink()
     except OSError:
         return False
 
@@ -298,12 +299,16 @@ def _birth(words: Sequence[Any]) -> Birth:
     id_, mates, sigma, parents, founder, *more = words
     kind, weights = more or ("", [])
     known = isinstance(kind, str) and isinstance(weights, list) and len(weights) in (0, len(mates))
-    if not known or bool(more) != bool(kind) or not all(type(weight) in (int, float) for weight in weights):
+    if not known or bool(more) != bool(kind) or not all(map(_is_finite, weights)):
         raise ValueError(f"{shown(words)} is no birth")
     told = isinstance(id_, str) and _ID.fullmatch(id_) and all(isinstance(parent, str) for parent in parents)
-    if not told or not all(type(number) is int for number in (*mates, founder)) or type(sigma) not in (int, float):
+    if not told or not all(type(number) is int for number in (*mates, founder)) or not _is_finite(sigma):
         raise ValueError(f"{shown(words)} is no birth")
     return Birth(id_, tuple(mates), sigma, tuple(parents), founder, kind, tuple(weights))
+
+
+def _is_finite(number: object) -> bool:
+    return type(number) is int or (type(number) is float and isfinite(number))
 
 
 def _optimizer_state(

@@ -35,7 +35,7 @@ from esgd.run import checkpoint
 from esgd.run.checksums import SUMS, write_sums
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
-from esgd.run.manifest import MANIFEST, differences, read_manifest
+from esgd.run.manifest import MANIFEST, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
 
 KEPT_CHECKPOINTS = 2
@@ -177,7 +177,7 @@ class RunFolder:
         self._check_there(kept)
         with explained(self.path, "Finishing the run", kept):
             for path in checkpoint.saved(self.checkpoints):
-                if not checkpoint.is_whole(path):
+                if not checkpoint.is_whole(path, run=digest(manifest)):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)

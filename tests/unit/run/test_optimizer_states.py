@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -60,10 +62,17 @@ def test_a_place_without_its_row_or_a_buffer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [["mean"], ["mean", {}], ["", [0.5, 0.5]], ["mean", [0.5]], ["mean", ["a", "b"]], [3, []]]
+    "more",
+    [["mean"], ["mean", {}], ["", [0.5, 0.5]], ["mean", [0.5]], ["mean", ["a", "b"]], [3, []], ["mean", [0.5, inf]]],
 )
 def test_a_birth_of_an_odd_kind_is_refused(more: list[object]) -> None:
     plain = ["1.1.0", [0, 1], 0.0, ["0.0.0", "0.0.1"], 0]
     assert _birth([*plain, "mean", [0.5, 0.5]]).weights == (0.5, 0.5)
     with pytest.raises(ValueError, match=r"is no birth|not enough values"):
         _birth([*plain, *more])
+
+
+@pytest.mark.parametrize("sigma", [-inf, nan, "0", True])
+def test_a_birth_with_an_odd_mutation_is_refused(sigma: object) -> None:
+    with pytest.raises(ValueError, match="is no birth"):
+        _birth(["1.1.0", [0, 1], sigma, ["0.0.0", "0.0.1"], 0])

@@ -164,7 +164,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(home: Path) -> None:
     shutil.copytree(home / "other" / "checkpoint" / "000003", home / "run" / "checkpoint" / "000003")
     refused = resume(home)
     assert refused.returncode == 3
-    assert "000003 belongs to another run" in refused.stderr
+    assert "000003 belongs to another run than manifest.json" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "history.jsonl", "SHA256SUMS", "report.html", "run.png"])
@@ -342,6 +342,7 @@ def test_a_history_with_columns_without_end_is_refused(home: Path) -> None:
         ("mine:task", "--set", "mating={kind='raced',mating=5}"),
         ("mine:task", "--set", "mating={kind='raced',sets=1000000000000}"),
         ("mine:task", "--set", "sgd_epochs=1e308"),
+        ("mine:task", "--set", "species.species.1=words", "--set", "species.species.1.lr=2"),
         ("mine:task", "--engine", "vmap:device=meta"),
     ],
     ids=lambda words: words[-1][:40],

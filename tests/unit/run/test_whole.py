@@ -163,6 +163,17 @@ def test_resume_removes_the_checkpoint_that_a_kill_kept_from_being_removed(folde
     assert verify(folder).faults == ()
 
 
+def test_resume_removes_an_older_checkpoint_of_another_run(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    fit(other, replace(RECIPE, offspring=5))
+    older = folder / "checkpoint" / "000002"
+    shutil.rmtree(older)
+    shutil.copytree(other / "checkpoint" / "000002", older)
+    fit(folder)
+    assert not older.exists()
+    assert verify(folder).faults == ()
+
+
 def test_an_elite_that_got_worse_is_found(folder: Path) -> None:
     path = folder / "history.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
