@@ -1,75 +1,100 @@
-"""Run the arena and write its table: `make arena`, or
+"""Run the arena: `make arena`, or
 
-    python -m benchmarks.arena [--tasks digits,satimage] [--rules ours,pbt] [--first 5] [--seeds 5] [--quick]
+    python -m benchmarks.arena [--tasks digits,satimage] [--arms ours,pbt] [--budgets short] [--seeds 5] [--quick]
 
-Every arm has the same work, W = 16 networks × 10 epochs of the task in samples forward and backward, fitness passes
-included. The model is the fittest ever seen; test losses choose nothing. Rules were chosen on seeds from 100 on. What
-was run is not run again.
+Every arm has the same work in samples forward and backward, fitness passes included, and pays for its own tuning out of
+it. The network is the fittest ever seen; test losses choose nothing. Rules were chosen on seeds from 100 on; seeds from
+20 on are fresh. What was run is not run again, so an interrupted arena continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import esgd
-from benchmarks.arena.standings import page
-from benchmarks.arena.tasks import TASKS
+from benchmarks.arena.arms import ARMS, HINDSIGHT, VARIANTS
+from benchmarks.arena.compete import BUDGETS, compete
+from benchmarks.arena.page import draw, insert, tables
+from benchmarks.arena.tasks import CONTESTS
 from benchmarks.children import ROOT
-from esgd.ledger import passes
-from esgd.rules import RULES
-from esgd.work import Costs
 
-NETWORKS, EPOCHS, QUICK_EPOCHS = 16, 10, 4
-TUNING = 100  # from this seed on rules may be chosen; a quick look must not be one at a fresh seed
-FOLDER, QUICK_FOLDER = ROOT / "benchmarks" / "results" / "arena", ROOT / "runs" / "arena-quick"
+FRESH, TUNING = 20, 100
+VARIED = ("digits", "texture", "fashion-cnn")
+"""Where the parts of our rules are left out one by one."""
+
+QUICK_TASKS, QUICK_SHARE = ("digits", "satimage"), 0.5
+Job = tuple[str, str, int, str]
 
 
-def compete(task: str, rules: str, seed: int, epochs: int) -> dict[str, Any]:
-    """One run: what it spent, and how good the fittest network is."""
-    made = TASKS[task](seed)
-    work = 3.0 * NETWORKS * epochs * sum(Costs.of(made, esgd.Recipe()).batches)
-    result = esgd.fit(made, RULES[rules](made, work), seed=seed, engine="loop:threads=1", progress=False)
-    spent = sum(passes(line["ledger"]) for line in result.history)
-    own = {"task": task, "rules": rules, "seed": seed, "epochs": epochs, "spent": spent / work}
-    return {**own, "fitness": result.fitness, "test": result.test["loss"], "error": result.test["error"]}
+def jobs(given: argparse.Namespace) -> Iterator[Job]:
+    """Seed by seed, so that an interrupted arena has something of every task."""
+    for seed in range(given.first, given.first + given.seeds):
+        for task in given.tasks.split(","):
+            for budget in given.budgets.split(","):
+                singles = HINDSIGHT if budget == "short" else ()
+                variants = VARIANTS if task in VARIED else ()
+                for arm in given.arms.split(",") if given.arms else (*ARMS, *singles, *variants):
+                    yield task, arm, seed, budget
 
 
 def main() -> None:
     given = _arguments()
     given.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    file, epochs = given.out / "results.jsonl", QUICK_EPOCHS if given.quick else EPOCHS
+    file = given.out / "results.jsonl"
     results = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-    done = {(each["task"], each["rules"], each["seed"], each["epochs"]) for each in results}
-    seeds = [TUNING] if given.quick else range(given.first, given.first + given.seeds)
-    for seed in seeds:
-        for task in given.tasks.split(","):
-            for rules in given.rules.split(","):
-                if (task, rules, seed, epochs) in done:
-                    continue
-                results.append(compete(task, rules, seed, epochs))
-                with file.open("a") as lines:
-                    lines.write(json.dumps(results[-1]) + "\n")
-                print(f"{seed} {task} {rules}: test loss {results[-1]['test']:.4f}", flush=True)
-    (given.out / "table.md").write_text(page([each for each in results if each["epochs"] == epochs]))
-    print((given.out / "table.md").read_text())
+    done = {(each["task"], each["arm"], each["seed"], each["budget"]) for each in results}
+    waiting = iter([job for job in jobs(given) if job not in done])
+    with (
+        ProcessPoolExecutor(given.processes, mp_context=multiprocessing.get_context("spawn")) as pool,
+        file.open("a") as lines,
+    ):
+
+        def begin(n: int) -> set[Future[dict[str, Any]]]:
+            return {pool.submit(compete, *job, share=given.share) for job in islice(waiting, n)}
+
+        running = begin(given.processes)
+        while running:
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            running |= begin(len(ended))
+            for result in (each.result() for each in ended):
+                results.append(result)
+                lines.write(json.dumps(result) + "\n")
+                lines.flush()
+                print(
+                    "{seed} {task} {budget} {arm}: test loss {test:.4f}, {seconds:.0f} s".format(**result), flush=True
+                )
+    words = tables(results, "ours")
+    (given.out / "table.md").write_text(words)
+    draw(results, given.out)
+    if given.page:
+        insert(given.page, words)
+    print(words)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--tasks", default=",".join(TASKS), help="separated by commas")
-    parser.add_argument("--rules", default=",".join(RULES), help="separated by commas")
-    parser.add_argument("--first", type=int, default=5, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=5, help="the number of seeds")
-    parser.add_argument("--quick", action="store_true", help="less work, one seed: does it run at all?")
+    parser.add_argument("--tasks", help="separated by commas; all of them unless given")
+    parser.add_argument("--arms", help="separated by commas; all of them unless given")
+    parser.add_argument("--budgets", default=",".join(BUDGETS), help="separated by commas")
+    parser.add_argument("--first", type=int, help="the first seed")
+    parser.add_argument("--seeds", type=int, help="the number of seeds")
+    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count(), help="runs at a time")
+    parser.add_argument("--quick", action="store_true", help="two tasks, half of the work, one seed of tuning")
     parser.add_argument("--out", type=Path, help="the folder of the results")
+    parser.add_argument("--page", type=Path, help="a page whose marked part gets the tables")
     given = parser.parse_args()
-    given.out = given.out or (QUICK_FOLDER if given.quick else FOLDER)
+    quick = given.quick
+    given.tasks = given.tasks or ",".join(QUICK_TASKS if quick else CONTESTS)
+    given.first = (TUNING if quick else FRESH) if given.first is None else given.first
+    given.seeds = given.seeds or (1 if quick else 5)
+    given.share = QUICK_SHARE if quick else 1.0
+    given.out = given.out or (ROOT / "runs" / "arena-quick" if quick else ROOT / "docs" / "arena")
     return given
 
 

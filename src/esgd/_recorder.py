@@ -49,7 +49,7 @@ class Recorder:
         recipe, k, m = self.recipe, self.stage.k, self.stage.elites
         if not self.waiver:
             check(self.fitness, population.fitness, m, k)
-        archive, picked, looked = self._keep(population)
+        archive, picked, looked = self._choose_returned(population)
         generation = Generation(
             k=k,
             stage=self.stage.name,
@@ -75,7 +75,7 @@ class Recorder:
         state = State(k, population, archive, history, past, self.noted.after(line))
         return replace(generation, notes=notes, state=state)
 
-    def _keep(self, population: Population) -> tuple[Population, float | None, int]:
+    def _choose_returned(self, population: Population) -> tuple[Population, float | None, int]:
         """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite
         with the lowest loss on it. With that loss, and the samples that were looked at."""
         elites = population.order[: self.stage.elites]

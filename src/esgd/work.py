@@ -163,7 +163,7 @@ def check_work(work: object) -> None:
     )
 
 
-class _Rehearsal:
+class _LookCounter:
     """A trajectory that goes nowhere and counts how often its fitness is asked for."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class _Rehearsal:
 def measurements(backoff: BackOff, epochs: float) -> int:
     """Fitness passes of one SGD step, found by rehearsing it; a very long one has the rate of its first epochs."""
     if epochs <= REHEARSED:
-        trajectory = _Rehearsal()
+        trajectory = _LookCounter()
         backoff(trajectory, epochs)
         return trajectory.measured
     last = measurements(backoff, REHEARSED)

@@ -97,7 +97,7 @@ class Scorer:
                 parts[row][part], sums[row], seen[row] = (loss, size), sums[row] + loss, seen[row] + size
             if total is not None:
                 limit = cutoff * (1 + ROUNDING) if may_stop else inf
-                active = [row for row in active if seen[row] >= total or _matters(sums[row] / total, limit)]
+                active = [row for row in active if seen[row] >= total or _may_still_qualify(sums[row] / total, limit)]
             if not active:
                 break
         if not any(seen.values()):
@@ -114,7 +114,7 @@ class Scorer:
         ]
 
 
-def _matters(mean: float, limit: float) -> bool:
+def _may_still_qualify(mean: float, limit: float) -> bool:
     """Whether more parts can still matter: the individual has neither diverged nor exceeded the limit."""
     return isfinite(mean) and mean <= limit
 

@@ -111,8 +111,9 @@ class RunFolder:
         if found:
             shown = "\n  ".join(found[:12])
             raise RunError(
-                f"{str(self.path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}\nA run continues only with its own recipe, "
-                f"seed, data and network, or it would not be one run. Choose a new folder, or undo the difference."
+                f"{str(self.path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}\nA run continues only with "
+                f"its own recipe, seed, data and network, or it would not be one run. Choose a new folder, or undo "
+                f"the difference."
             )
         return known
 

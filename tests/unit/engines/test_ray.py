@@ -206,7 +206,7 @@ def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
 
     monkeypatch.setattr(failures, "living", lambda: {"a", "b"})
     monkeypatch.setattr(failures, "SETTLED", 0.0)
-    assert failures.is_to_blame(list(lost_on)) is is_hopeless
+    assert failures.must_give_up(list(lost_on)) is is_hopeless
 
 
 # Bits

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from esgd.engines.cluster.actor import Actor
-from esgd.engines.cluster.failures import FAILURES, cause, failed_itself, is_to_blame, was_lost
+from esgd.engines.cluster.failures import MOST_LOSSES, cause, failed_itself, must_give_up, was_lost
 from esgd.engines.cluster.job_queue import JobDurations, JobQueue
 from esgd.engines.cluster.local_node import LocalNode
 from esgd.engines.cluster.messages import serialized_jobs, store_individuals
@@ -224,14 +224,14 @@ class ClusterExecutor:
         if jobs:
             job = max(jobs, key=lambda job: len(queue.losses[job]))
             what = f"{job} and {len(jobs) - 1} more" if len(jobs) > 1 else str(job)
-            lost, give_up = len(queue.losses[job]), is_to_blame(queue.losses[job])
+            lost, give_up = len(queue.losses[job]), must_give_up(queue.losses[job])
         elif not worker.ready:
             self._wait_before_another(error)
             if not (worker.node or failed_itself(error)):
                 return  # its node was lost before it arrived
             self._false_starts += not worker.node or worker.node in living()
             what, lost = "starting up", self._false_starts
-            give_up = lost >= FAILURES * self.workers and not any(other.ready for other in self._workers)
+            give_up = lost >= MOST_LOSSES * self.workers and not any(other.ready for other in self._workers)
         else:
             return  # its result is not wanted
         if give_up:

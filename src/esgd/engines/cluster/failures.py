@@ -10,11 +10,11 @@ from ray.exceptions import RayError, RayTaskError
 
 from esgd.engines.cluster.resources import living
 
-FAILURES = 3
+MOST_LOSSES = 3
 """So many workers may be lost over one job, on nodes that are still there, before the run stops: the job itself must be
 to blame. Getting ready may fail in so many rounds of all workers."""
 
-IN_ALL = 10
+MOST_LOSSES_WITH_NODES = 10
 """So many may be lost over one job even if their nodes went with them: one that exhausts a node ends it as well."""
 
 
@@ -22,15 +22,16 @@ SETTLED = 20.0
 """Seconds until Ray has noticed that a node is gone: connections break at once, the cluster's list is slower."""
 
 
-def is_to_blame(nodes: Sequence[str]) -> bool:
-    """Whether a job that was lost on these nodes is to blame for it. A node that was taken away says nothing of it.
+def must_give_up(nodes: Sequence[str]) -> bool:
+    """Whether a job that was lost on these nodes is to blame, so that it is not tried again. A node that was taken away
+    says nothing of it.
 
     Before a job is blamed, the cluster gets the time to notice which of the nodes are gone.
     """
-    if len(nodes) >= IN_ALL:
+    if len(nodes) >= MOST_LOSSES_WITH_NODES:
         return True
     end = monotonic() + SETTLED
-    while sum(node in living() for node in nodes) >= FAILURES:
+    while sum(node in living() for node in nodes) >= MOST_LOSSES:
         if monotonic() >= end:
             return True
         sleep(1.0)

@@ -27,7 +27,7 @@ from esgd.errors import EngineError
 
 STARTING = "starting up"
 
-DEATHS = 3
+MOST_LOSSES = 3
 """So many workers may die over one job before the run stops: the job itself must be to blame."""
 
 
@@ -178,9 +178,9 @@ class ProcessExecutor:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         what = str(worker.job) if worker.job is not None else STARTING
         self._deaths[what] += 1
-        if self._deaths[what] >= DEATHS:
+        if self._deaths[what] >= MOST_LOSSES:
             raise EngineError(
-                f"{DEATHS} workers have died over {what}, the last one {how}. A worker that is out of memory is "
+                f"{MOST_LOSSES} workers have died over {what}, the last one {how}. A worker that is out of memory is "
                 f"ended by SIGKILL, one that crashes in native code by SIGSEGV; what it wrote is above. Use fewer "
                 f"workers, or engine='loop' to see it happen in this process."
             )
