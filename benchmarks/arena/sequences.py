@@ -27,7 +27,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def frames(seed: int) -> Supervised:
-    """Frames of AN4 with their neighbours. Each split has speakers of its own; the seed decides which of their frames."""
+    """Frames of AN4 with their neighbours. Each split has its own speakers; the seed decides which of their frames."""
     train, fitness, test = (_some(pair, n, seed) for pair, n in zip(_frames(), (4000, 2000, 4000), strict=True))
     make = partial(fully_connected, FEATURES * (2 * CONTEXT + 1), (64, 64), _states(), rectified=2)
     return Supervised(
