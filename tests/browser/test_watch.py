@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,17 @@ def test_the_page_shows_a_run_and_what_is_added_to_it(page: Page, url: str, tmp_
     expect(table).to_contain_text("3 of 5")
     expect(table).to_contain_text("0.0625")
     expect(page.locator("#view-fitness .chart")).to_have_attribute("aria-label", "Fitness. mine: from 1 to 0.0625.")
+
+
+def test_a_population_that_shrinks_is_shown_shrinking(page: Page, url: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "mine", generations=1)
+    page.goto(url)
+    expect(page.locator("#view-fitness canvas")).to_be_visible()
+    expect(page.locator("#view-population")).to_be_hidden()
+    fewer = line(2)
+    fewer["policies"] = fewer["policies"][:1]
+    add(folder, json.dumps(fewer) + "\n")
+    expect(page.locator("#view-population .chart")).to_have_attribute("aria-label", re.compile("mine: from [2-9] to 1"))
 
 
 def test_a_killed_run_and_its_half_written_line_do_no_harm(page: Page, url: str, tmp_path: Path) -> None:

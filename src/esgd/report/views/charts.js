@@ -127,6 +127,8 @@ const esgdCharts = (() => {
   // Figure 2.
   const share = (look, runs) => lines(look, runs, (line) => line.share, { name: '% of the elites', min: 0, max: 100 });
   const refused = (look, runs) => lines(look, runs, (line) => line.refused, { name: '% of the SGD updates', min: 0, max: 100 });
+  const population = (look, runs) =>
+    lines(look, runs, (line) => line.trained, { name: 'individuals', min: 0, minInterval: 1 }, { step: 'end' });
   const diversity = (look, runs) => lines(look, runs, (line) => line.diversity, { name: 'distance', min: 0 });
   const founders = (look, runs) =>
     lines(look, runs, (line) => line.founders, { name: 'lineages', min: 0, minInterval: 1 }, { step: 'end' });
@@ -243,5 +245,5 @@ const esgdCharts = (() => {
   // Individuals that blew up.
   const diverged = (look, runs) => lines(look, runs, (line) => line.diverged, { name: 'individuals', min: 0, minInterval: 1 });
 
-  return { colour, diverged, diversity, duration, escaped, fitness, founders, optimizers, points, refused, samples, share, spelt, time, tree };
+  return { colour, diverged, diversity, duration, escaped, fitness, founders, optimizers, points, population, refused, samples, share, spelt, time, tree };
 })();

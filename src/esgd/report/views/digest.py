@@ -41,6 +41,7 @@ def line_digest(line: Mapping[str, Any]) -> Digest:
         "elites": finite(line["elite_mean"]),
         "share": offspring_share(line),
         "refused": refused_share(line),
+        "trained": len(line.get("policies", ())),
         "backed_off": line["backed_off"],
         "diverged": line.get("diverged", 0),
         "founders": line.get("founders"),

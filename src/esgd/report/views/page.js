@@ -18,19 +18,21 @@
     { name: 'fitness', title: 'Fitness', wide: true, draw: (look) => esgdCharts.fitness(look, chosen()),
       about: 'Lower is better. A line is the fittest individual; its band reaches to the 15th best.' },
     { name: 'points', title: 'Every individual', draw: (look) => esgdCharts.points(look, focus(), generation(), kinds()), controls: true, ofOne: true,
-      about: 'After the SGD step of one generation. Hollow: backed off. Whoever is far off stands at the edge.' },
+      about: 'After the SGD step of one generation. Hollow: backed off. What is far off stands at the edge.' },
     { name: 'share', title: 'Offspring among the elites', draw: (look) => esgdCharts.share(look, breeding()),
       about: 'How many of the elites were born in the generation.', when: () => breeding().length > 0 },
     { name: 'tree', title: 'How the fittest came to be', wide: true, ofOne: true, draw: (look) => esgdCharts.tree(look, focus(), kinds()),
       about: () => 'From the founders on the left. Between two generations SGD, coloured by optimizer, hollow where it was backed off; squares are births. '
         + 'The heavy line is the line of fittest parents.' + (focus().tree?.cut ? ` ${focus().tree.cut} more branches are left out.` : ''),
       when: () => focus().tree?.individuals.length > 0 },
+    { name: 'population', title: 'Population', draw: (look) => esgdCharts.population(look, chosen()),
+      about: 'Individuals that are trained in a generation.', when: () => chosen().some((run) => run.lines.some((line) => line.trained !== run.lines[0].trained)) },
     { name: 'diversity', title: 'Diversity', draw: (look) => esgdCharts.diversity(look, chosen()),
       about: 'Root mean square of the distances between two individuals.', when: () => some((line) => line.diversity !== null) },
     { name: 'founders', title: 'Founding lineages alive', draw: (look) => esgdCharts.founders(look, chosen()),
       about: 'Individuals of the first population that still have descendants, through fittest parents.', when: () => some((line) => line.founders !== null) },
     { name: 'refused', title: 'Backed off', draw: (look) => esgdCharts.refused(look, chosen()),
-      about: () => `SGD updates that made the fitness worse and were taken back.${some((line) => line.diverged) ? '' : ' Nobody diverged.'}`, when: () => some((line) => line.refused !== null) },
+      about: () => `SGD updates that made the fitness worse and were taken back.${some((line) => line.diverged) ? '' : ' None diverged.'}`, when: () => some((line) => line.refused !== null) },
     { name: 'diverged', title: 'Diverged', draw: (look) => esgdCharts.diverged(look, chosen()),
       about: 'Individuals whose SGD step ended in NaN or infinity; they go back to where they were.', when: () => some((line) => line.diverged) },
     { name: 'time', title: 'Time', draw: (look) => esgdCharts.time(look, focus()), about: 'Seconds of every generation.', ofOne: true },
@@ -122,7 +124,7 @@
   }
 
   function inWords(view) {
-    const ends = { fitness: 'best', share: 'share', diversity: 'diversity', founders: 'founders', refused: 'refused' }[view.name];
+    const ends = { fitness: 'best', share: 'share', population: 'trained', diversity: 'diversity', founders: 'founders', refused: 'refused' }[view.name];
     if (!ends) return view.caption.textContent;
     return chosen().map((run) => `${run.label}: from ${spelt(run.lines[0][ends])} to ${spelt(run.lines.at(-1)[ends])}.`).join(' ');
   }
