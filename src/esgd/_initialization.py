@@ -12,7 +12,7 @@ from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Scores, Session, Task
+from esgd.protocols import Rules, Scores, Session, Task, continues
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 
@@ -54,13 +54,19 @@ def check_room(rules: Rules, recipe: Recipe) -> None:
     """Refuse a population that memory cannot hold, before the system ends the process, or another one, over it."""
     row = rules.genome.size * rules.genome.dtype.itemsize
     population, offspring = recipe.largest
-    needed, free = 2 * population * row + offspring * BIRTH, available_memory()
+    needed, free = rows_at_once(recipe) * population * row + offspring * BIRTH, available_memory()
     if needed > free:
         raise EngineError(
             f"population={population} of {rules.genome.size:,} parameters each, with {offspring} "
             f"offspring, needs {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free here. While "
             f"one population is made from another, both are in memory. Use a smaller population, or a larger machine."
         )
+
+
+def rows_at_once(recipe: Recipe) -> int:
+    """Rows that each individual has in memory: in two populations, while one is made from the other, and where its SGD
+    stands, if that goes on from there. The state of optimizers comes on top."""
+    return 3 if continues(recipe.baggage) else 2
 
 
 Beginning = tuple[State, Population, str]

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,16 @@ def test_a_task_is_not_blamed_for_memory(engine: str, training: bool) -> None:
 def test_what_memory_cannot_hold_is_refused_before_it_is_begun(recipe: dict[str, int]) -> None:
     with pytest.raises(EngineError, match=r"needs [\d,.]+ GB of memory, and [\d,.]+ GB are free here.*Use a smaller"):
         list(library.evolve(task_with(F.cross_entropy), library.Recipe(**recipe), seed=0, engine="loop"))
+
+
+def test_where_sgd_stands_needs_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = 4 * sum(parameter.numel() for parameter in task_with(F.cross_entropy).model().parameters())
+    monkeypatch.setattr("esgd._initialization.available_memory", lambda: 2.5 * 100 * row)
+    recipe = library.Recipe(population=100, offspring=0, mates=1, generations=1, sgd_epochs=1)
+    list(library.evolve(task_with(F.cross_entropy), recipe, seed=0, engine="loop"))
+    continued = replace(recipe, baggage=library.operators.Uninterrupted())
+    with pytest.raises(EngineError, match="GB of memory"):
+        list(library.evolve(task_with(F.cross_entropy), continued, seed=0, engine="loop"))
 
 
 OWN = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from esgd._initialization import prepare
+from esgd._initialization import prepare, rows_at_once
 from esgd._serialization import encode
 from esgd._steps import drawn
 from esgd.cli.scaling import Workers, generation
@@ -21,6 +21,7 @@ from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.protocols import Draw, Rules, Task
 from esgd.recipe import Recipe
+from esgd.run.folder import KEPT_CHECKPOINTS
 from esgd.work import alike, measurements
 
 PROBE_SECONDS = 0.3
@@ -82,8 +83,8 @@ def cost(
         "parameters": d,
         "sgd_epochs": sgd_epochs,
         "fitness_evaluations": mu + checks + evaluations,
-        "memory_bytes": 2 * (mu + 1) * row,
-        "checkpoint_bytes": 2 * (mu + 1) * row,
+        "memory_bytes": rows_at_once(recipe) * (mu + 1) * row,
+        "checkpoint_bytes": KEPT_CHECKPOINTS * (rows_at_once(recipe) - 1) * (mu + 1) * row,
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
         "seconds": seconds,
