@@ -9,7 +9,8 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ from esgd.cli.explain import Gpus, cost, in_symbols
 from esgd.cli.inventory import inventory
 from esgd.cli.options import (
     AllowCode,
+    Contest,
     Data,
     EngineName,
     Json,
@@ -41,14 +43,14 @@ from esgd.cli.options import (
 )
 from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
-from esgd.cli.show import show_comparison, show_costs, show_inventory, show_result
+from esgd.cli.show import show_comparison, show_contest, show_costs, show_inventory, show_result
 from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
 from esgd.fit import Result, fit
 from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
-from esgd.studies import Study, begin, compare, download, find_study, founded, with_rules
+from esgd.studies import Study, begin, compare, compete, download, find_study, founded, with_rules
 from esgd.watch import Runs, ServerAddress, open_server
 
 app = typer.Typer(
@@ -87,8 +89,7 @@ def run(
     """Train one population. If the folder of the same run exists, the run continues."""
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if rules is None and work is not None:
-        raise RecipeError(f"--work {work:g} is for --rules, which spend it. Without them the recipe says what is done.")
+    _check_work(rules, work)
     if rules is not None:
         study = with_rules(study, rules, work, seed)
     study = overridden(study, sets or [], allow=allow)
@@ -174,6 +175,8 @@ def compare_(
         Path | None, typer.Option(help="the folder for runs and report [default: runs/compare-WHAT]")
     ] = None,
     sets: Sets = None,
+    rules: Contest = None,
+    work: Work = None,
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
@@ -182,22 +185,27 @@ def compare_(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD."""
+    """Run the paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD. With --rules,
+    compare rules of esgd.rules at equal work."""
     allow = _allowed(what, allow_code)
     study = _study(what, sets, scale, data, allow)
+    _check_work(rules, work)
     if sets and find_study(what, scale=scale, data=data, allow=allow).ours is not None:
         print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     shown = progress_of(progress, quiet=quiet)
+    if rules is not None:
+        names = rules.split(",")
+        found = compete(study, names, seeds=chosen, out=out, work=work, engine=engine, progress=shown)
+        reached = {name: [run.entry for run in found if run.of == name] for name in names}
+        _print(as_json, {"task": study.name, "about": study.about, "rules": reached}, partial(show_contest, runs=found))
+        _reported(lambda: report.write_beside(found, out))
+        return
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=shown)
     _print(as_json, comparison, show_comparison)
-    try:
-        made_with = RunFolder(out / f"seed-{first_seed}" / "esgd").manifest()
-        page = report.write_comparison(comparison, histories, out, manifest=made_with)
-        print(f"report: {page}", file=sys.stderr)
-    except MissingExtraError as error:
-        print(f"No report: {error}", file=sys.stderr)
+    made_with = RunFolder(out / f"seed-{first_seed}" / "esgd").manifest()
+    _reported(lambda: report.write_comparison(comparison, histories, out, manifest=made_with))
 
 
 @app.command("report")
@@ -306,6 +314,19 @@ def data_(
 def list_(as_json: Json = False) -> None:
     """List what is built in: tasks, species, operators, schedules, engines."""
     _print(as_json, inventory(), show_inventory)
+
+
+def _check_work(rules: str | None, work: float | None) -> None:
+    if rules is None and work is not None:
+        raise RecipeError(f"--work {work:g} is for --rules, which spend it. Without them the recipe says what is done.")
+
+
+def _reported(write: Callable[[], Path]) -> None:
+    """Write a report, or say why there is none: the runs are worth something without it."""
+    try:
+        print(f"report: {write()}", file=sys.stderr)
+    except MissingExtraError as error:
+        print(f"No report: {error}", file=sys.stderr)
 
 
 def _plain(name: str) -> str:

@@ -21,6 +21,10 @@ Rules = Annotated[
     str | None,
     typer.Option(metavar="NAME", help=f"train by these rules instead of the task's recipe: {', '.join(RULES)}"),
 ]
+Contest = Annotated[
+    str | None,
+    typer.Option("--rules", metavar="NAME,NAME", help=f"compare these at equal work instead: {', '.join(RULES)}"),
+]
 Work = Annotated[
     float | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -12,7 +13,7 @@ from rich.table import Table as RichTable
 
 from esgd._wording import duration
 from esgd.policies import phrase
-from esgd.report import Table, differences_table, ledger_table, published_table, table_1
+from esgd.report import Run, Table, beside_tables, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
 PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}
@@ -20,9 +21,18 @@ PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the drive
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
     """Print the paper's table 1 for this task, the differences between the arms, and the ledger."""
-    console.print(f"\n{comparison['task']}: {comparison['about']}\n", highlight=False, markup=False)
     tables = (table_1(comparison), published_table(comparison), differences_table(comparison), ledger_table(comparison))
-    for table in (table for table in tables if table is not None and table.rows):
+    _show_tables(comparison, [table for table in tables if table is not None and table.rows], console)
+
+
+def show_contest(contest: dict[str, Any], console: Console, *, runs: Sequence[Run]) -> None:
+    """Print what rules reached at equal work, and how far the first are ahead of the others."""
+    _show_tables(contest, beside_tables(runs), console)
+
+
+def _show_tables(compared: dict[str, Any], tables: Sequence[Table], console: Console) -> None:
+    console.print(f"\n{compared['task']}: {compared['about']}\n", highlight=False, markup=False)
+    for table in tables:
         console.print(table.title, markup=False, style="bold", highlight=False)
         console.print(_rich(table, console.width))
         console.print(table.caption, "", sep="\n", markup=False, highlight=False)

@@ -1,5 +1,6 @@
 """Report: history lines and comparisons as pictures, tables and one page of HTML that needs nothing but itself."""
 
+from esgd.report.beside import Run, beside_tables
 from esgd.report.findings import Remark, guarantee, headline, remarks, run_headline
 from esgd.report.forms import as_csv, as_latex, as_markdown
 from esgd.report.notation import recipe_table
@@ -15,14 +16,16 @@ from esgd.report.tables import (
     run_seconds,
     table_1,
 )
-from esgd.report.writing import write_comparison, write_run, write_runs
+from esgd.report.writing import write_beside, write_comparison, write_run, write_runs
 
 __all__ = [
     "Remark",
+    "Run",
     "Table",
     "as_csv",
     "as_latex",
     "as_markdown",
+    "beside_tables",
     "comparison_page",
     "differences_table",
     "guarantee",
@@ -38,6 +41,7 @@ __all__ = [
     "run_page",
     "run_seconds",
     "table_1",
+    "write_beside",
     "write_comparison",
     "write_run",
     "write_runs",

@@ -20,11 +20,12 @@ NAMED = 4  # that fit into a sentence
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it lies on disk."""
+    """A run as it lies on disk; `of` names what it is a seed of, where that is known."""
 
     name: str
     manifest: Mapping[str, Any]
     history: History
+    of: str = ""
 
     @property
     def finished(self) -> bool:
@@ -48,14 +49,13 @@ class Run:
 def runs_page(runs: Sequence[Run]) -> str:
     """The report of several runs."""
     groups = grouped(runs)
-    tables = [table for table in (reached_table(groups), paired_table(groups)) if table.rows]
     return render_page(
         kicker="Runs of ESGD, side by side",
         title=" · ".join(groups) if len(groups) <= NAMED else f"{len(groups)} recipes",
         headline=cautions(groups),
         about="",
         sections=[
-            Section(heading="Performance", tables=tables),
+            Section(heading="Performance", tables=beside_tables(runs)),
             *conditions({run.name: run.history for run in runs}, place="{}, "),
         ],
         views=embed({"runs": [run_digest(run.name, run.manifest, run.history) for run in runs]}),
@@ -63,11 +63,20 @@ def runs_page(runs: Sequence[Run]) -> str:
     )
 
 
+def beside_tables(runs: Sequence[Run]) -> list[Table]:
+    """What they reached, and by how much the first differ from the others."""
+    groups = grouped(runs)
+    return [table for table in (reached_table(groups), paired_table(groups)) if table.rows]
+
+
 def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs of the same recipe with different seeds, under the name of the first."""
+    """Runs of the same thing or recipe with different seeds, under its name or that of the first."""
     groups: dict[str, list[Run]] = {}
     recipes: dict[str, str] = {}
     for run in runs:
+        if run.of:
+            groups.setdefault(run.of, []).append(run)
+            continue
         recipe = json.dumps([run.manifest.get(name) for name in ("origin", "recipe", "network")], sort_keys=True)
         name = recipes.setdefault(recipe, run.name) if run.manifest.get("recipe") else run.name
         seeds = {each.manifest.get("seed") for each in groups.get(name, [])}

@@ -10,7 +10,7 @@ from typing import Any
 
 from esgd.errors import RunError
 from esgd.report.arms import Comparison, Histories, finite
-from esgd.report.beside import Run, grouped, paired_table, reached_table, runs_page
+from esgd.report.beside import Run, beside_tables, runs_page
 from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.forms import as_markdown
 from esgd.report.numerals import spelt
@@ -67,8 +67,12 @@ def write_runs(folders: Sequence[Path], out: Path) -> Path:
         for name, folder in zip(names, folders, strict=True)
     ]
     with blaming(" or ".join(str(folder / HISTORY) for folder in folders), "shown"):
-        page, groups = runs_page(runs), grouped(runs)
-        words = _markdown((reached_table(groups), paired_table(groups)))
+        return write_beside(runs, out)
+
+
+def write_beside(runs: Sequence[Run], out: Path) -> Path:
+    """Write table-1.md and report.html about several runs; returns the path of the latter."""
+    page, words = runs_page(runs), _markdown(beside_tables(runs))
     if out.exists() and not out.is_dir():
         raise RunError(f"{str(out)!r} is a file. The report is written into a folder. Choose another with --out.")
     with _writing(out):

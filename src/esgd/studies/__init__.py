@@ -2,6 +2,7 @@
 
 from esgd.studies.arms import arms
 from esgd.studies.compare import begin, compare, founded
+from esgd.studies.contest import compete
 from esgd.studies.datasets import download
 from esgd.studies.finding import find_study
 from esgd.studies.soup import Soup, greedy_soup
@@ -16,6 +17,7 @@ __all__ = [
     "arms",
     "begin",
     "compare",
+    "compete",
     "download",
     "find_study",
     "founded",

@@ -37,7 +37,7 @@ def compare(
         raise RecipeError("there is no seed to compare with. Give at least one: seeds=[0].")
     trials = [Trial(study, seed, out / f"seed-{seed}", engine, progress=progress) for seed in seeds]
     for trial in trials:
-        _check_own(trial.folder)
+        check_own(trial.folder)
     for trial in trials:
         trial.run()
     names = list(trials[0].entries)
@@ -167,7 +167,7 @@ def founded(recipe: Recipe, network: nn.Module | None) -> Recipe:
     return replace(recipe, start=start, immigrants=immigrants)
 
 
-def _check_own(folder: Path) -> None:
+def check_own(folder: Path) -> None:
     """Refuse links among the runs of a seed: a folder that somebody else filled must not decide what is written."""
     for each in (folder, *folder.glob("*")):
         if each.is_symlink():
