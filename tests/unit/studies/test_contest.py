@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from esgd.errors import RecipeError
 from esgd.recipe import Recipe
-from esgd.report import beside_tables
+from esgd.report import Run, beside_tables
 from esgd.studies import Study, compete
 from esgd.tasks import Supervised
 from tests.command import esgd
@@ -37,14 +37,12 @@ STUDY = Study(
 )
 
 
-def contest(out: Path, *rules: str, seeds: tuple[int, ...] = (0, 1)) -> list[object]:
-    return list(compete(STUDY, rules, seeds=seeds, out=out, work=WORK, engine="loop:threads=1", progress=False))
+def contest(out: Path, *rules: str, seeds: tuple[int, ...] = (0, 1)) -> list[Run]:
+    return compete(STUDY, rules, seeds=seeds, out=out, work=WORK, engine="loop:threads=1", progress=False)
 
 
 def test_rules_spend_the_same_work_and_their_seeds_are_paired(tmp_path: Path) -> None:
-    runs = compete(
-        STUDY, ("ours", "single"), seeds=(0, 1), out=tmp_path, work=WORK, engine="loop:threads=1", progress=False
-    )
+    runs = contest(tmp_path, "ours", "single")
     assert [(run.of, run.manifest["seed"]) for run in runs] == [("ours", 0), ("ours", 1), ("single", 0), ("single", 1)]
     assert [run.entry["work"] for run in runs] == pytest.approx([WORK] * 4, rel=0.03)
     reached, paired = beside_tables(runs)
