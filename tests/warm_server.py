@@ -6,6 +6,7 @@ esgd, so a command that forgets to import something of it fails as it would in a
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -15,19 +16,17 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-import cloudpickle  # noqa: F401
-import filelock  # noqa: F401
-import jaxtyping  # noqa: F401
-import platformdirs  # noqa: F401
-import rich.progress
-import rich.table  # noqa: F401
-import typer  # noqa: F401
-
+PRELOADED = (
+    *("torch", "torch.func", "cloudpickle", "filelock", "jaxtyping", "platformdirs", "rich.progress", "rich.table"),
+    *("safetensors.torch", "scipy.linalg", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer"),
+    "torch._dynamo",  # the first optimizer of a process imports it, and that takes as long as torch itself
+)
 LARGEST = 1 << 20  # bytes of a request
-BEYOND = 300  # descriptors from here on are free
+MOST = 1 << 16  # descriptors
 PATH = sys.path[1:]  # without the folder of this file
 
 
@@ -54,7 +53,7 @@ def keep(status: int) -> None:
     if process := os.fork():
         os.write(status, f"{process}\n".encode())
         os.closerange(0, status)
-        os.closerange(status + 1, BEYOND)
+        os.closerange(status + 1, MOST)
         os.write(status, f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n".encode())
         os._exit(0)
     os.close(status)
@@ -62,10 +61,11 @@ def keep(status: int) -> None:
 
 def become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Take over the descriptors, folder, environment and signals that a process of the request would begin with."""
-    high = [os.dup2(each, BEYOND + number) for number, each in enumerate(descriptors)]
+    numbers = [0, 1, 2, *request["pass_fds"]]
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD, max(numbers) + 1) for each in descriptors]
     for each in descriptors:
         os.close(each)
-    for each, wanted in zip(high, [0, 1, 2, *request["pass_fds"]], strict=True):
+    for each, wanted in zip(high, numbers, strict=True):
         os.dup2(each, wanted)
         os.close(each)
     if request["process_group"]:
@@ -108,6 +108,8 @@ def python(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    for name in PRELOADED:
+        import_module(name)
     gc.freeze()  # a fork neither copies nor looks through what is imported
     request, descriptors = serve(socket.socket(fileno=int(sys.argv[1])))
     become(request, descriptors)
