@@ -123,6 +123,8 @@ def short(*, training: bool) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("engine", ["loop:threads=1", "vmap:threads=1", "pool:workers=1"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "fitness"])
 def test_a_task_is_not_blamed_for_memory(engine: str, training: bool) -> None:
@@ -211,7 +213,9 @@ def test_a_checkpoint_that_memory_has_no_room_for_harms_none(home: Path, monkeyp
             library.fit(
                 task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False, report=False
             )
-    whole = library.fit(task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False)
+    whole = library.fit(
+        task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False, report=False
+    )
     assert len(whole.history) == 3
 
 
@@ -302,6 +306,7 @@ def test_a_billion_generations_are_not_listed() -> None:
     assert not estimate.whole, "a lower bound"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", ["json", "plain"])
 def test_generations_without_an_sgd_step_are_reported(tmp_path: Path, progress: str) -> None:
     small = ["--set", "population=4", "--set", "elites=2", "--set", "generations=2", "--set", "start.epochs=0"]

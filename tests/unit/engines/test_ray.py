@@ -32,6 +32,7 @@ from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.testing.evidence import contents, difference
+from tests.command import esgd as command
 from tests.funnel import FUNNEL
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 from tests.unit.engines.clusters import (
@@ -580,7 +581,9 @@ def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_b
     with pytest.raises(StopError):
         esgd.fit(task(True), recipe, seed=3, engine=Ray(workers=2), run=tmp_path / "run", progress=False)
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
-    resumed = esgd.fit(task(False), recipe, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False)
+    resumed = esgd.fit(
+        task(False), recipe, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False, report=False
+    )
     undisturbed = run(Loop(threads=1), recipe, task(False))
     assert difference(contents(resumed.population), undisturbed[-1][0]) == ""
 
@@ -777,14 +780,11 @@ def listening(pids: set[int]) -> set[str]:
     return found
 
 
-@pytest.mark.slow
+@on_cluster
 def test_the_command_line_runs_on_ray(tmp_path: Path) -> None:
     small = ["population=4", "offspring=4", "elites=2", "generations=1", "sgd_epochs=1"]
     sets = [word for each in small for word in ("--set", each)]
-    arguments = ["-m", "esgd", "run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json"]
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = command("run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["guarantee_held"] == 1
     assert decode(json.loads((tmp_path / "r" / "manifest.json").read_text())["engine"]) == Ray(workers=2)
