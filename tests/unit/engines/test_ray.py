@@ -213,7 +213,7 @@ def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
 # Bits
 
 
-@pytest.mark.usefixtures("cluster")
+@on_cluster
 def test_a_whole_run_has_the_bits_of_loop() -> None:
     """BatchNorm, dropout, carried optimizer state, settings that differ."""
     assert difference(run(Ray(workers=2)), quiet()) == ""
