@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import esgd as library
+from esgd import _limits as limits
 from esgd._limits import available_memory, shortage, within_limits
 from esgd.engines.processes import worker
 from esgd.engines.processes.messages import Channel
