@@ -42,7 +42,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
         "seed": seed,
         "budget": budget,
         "spent": spent[-1] / work,
-        "seconds": sum(line["seconds"]["total"] for line in history),
+        "seconds": sum(sum(line["seconds"].values()) for line in history),
         "shares": {"sgd": 1.0 - looks - offspring, "looks": looks, "offspring": offspring},
         "fitness": result.fitness,
         "test": result.test["loss"],
