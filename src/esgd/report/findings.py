@@ -52,8 +52,8 @@ def headline(comparison: Comparison) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def run_headline(history: History) -> list[str]:
-    """What a run reached."""
+def run_headline(history: History, stopped: str = "") -> list[str]:
+    """What a run reached, and why it was stopped early, if it was."""
     fitness = [value for value in (finite(line["best"]) for line in history) if value is not None]
     generations = _counted(len(history), "generation")
     if not fitness:
@@ -67,7 +67,7 @@ def run_headline(history: History) -> list[str]:
     measured = [f"{name} {number(finite(value))}" for name, value in tested(history[-1]).items()]
     if measured:
         said.append(f"{_UNSEEN} it has {listing(measured)}.")
-    return said
+    return [*said, f"The run was stopped early: {stopped}."] if stopped else said
 
 
 def guarantee(runs: Iterable[History]) -> str:
