@@ -58,6 +58,8 @@ def last_generation(state: State) -> Generation:
         seconds=sum(line["seconds"].values()) - line["seconds"]["checkpoint"],
         test={name: _number(value) for name, value in line["test"].items()},
         pick=_number(line["pick"]["loss"]) if "pick" in line else None,
+        metrics={name: _number(value) for name, value in line.get("metrics", {}).items()},
+        select=tuple(line["select"].values()) if "select" in line else None,
         notes=tuple(Note(note["kind"], note["text"]) for note in line["notes"]),
         state=state,
     )

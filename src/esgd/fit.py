@@ -80,6 +80,11 @@ class Result:
         """Metrics of `model` on the split that selection never saw."""
         return dict(self.history[-1]["test"])
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The task's metrics of `model` on the fitness split."""
+        return dict(self.history[-1].get("metrics", {}))
+
     def frame(self, of: str = "generations") -> Frame:
         """The history as a tidy pandas DataFrame: a row per generation, or, of "individuals", a row per generation
         and individual. `esgd.run.tables` says which columns there are."""
@@ -90,6 +95,7 @@ class Result:
         leader = phrase(last["leader"]) if last["leader"] else "untrained"
         facts = {
             "fitness": f"{self.fitness:.6g}",
+            **{name: "–" if value is None else f"{value:.4g}" for name, value in self.metrics.items()},
             **{f"test {name}": "–" if value is None else f"{value:.4g}" for name, value in self.test.items()},
             "generations": len(self.history),
             "leader": leader,
@@ -194,7 +200,7 @@ def fit(
                 why = why if done < recipe.stage_count else ""
                 if why:
                     folder.note_stop(Stop(watchers.spelt, done, why))
-                    reports.say(_stopped(why, done, recipe, folder.path, origin))
+                    reports.say(_stopped(why, f"{done} of {recipe.stage_count}", folder.path, origin, allow))
                 for mended in folder.finish(state, manifest):
                     reports.say(mended)
                 followers.finish(state.archive.best.module())
@@ -273,16 +279,21 @@ def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
 def _farewell(done: int, path: Path | None, origin: str, allow: Collection[str]) -> str:
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
-    allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
-    how = f"esgd resume {path}{allowed}" if origin else "run the same program again"
+    how = _resume(path, origin, allow) if origin else "run the same program again"
     return f"Stopped. {done} generations are saved in {path}. To continue: {how}"
 
 
-def _stopped(why: str, done: int, recipe: Recipe, path: Path | None, origin: str) -> str:
+def _stopped(why: str, k: str, path: Path | None, origin: str, allow: Collection[str]) -> str:
     """What is said of a run that a rule or a callback has stopped: it is left out to continue past it."""
-    how = f"use esgd resume {path} --stop none" if origin else "call fit again without what stopped it"
-    to_continue = f" To continue, {how}." if path is not None else ""
-    return f"Stopped after generation {done} of {recipe.stage_count}: {why}.{to_continue}"
+    if path is None:
+        return f"Stopped after generation {k}: {why}."
+    how = f"{_resume(path, origin, allow)} --stop none" if origin else "call fit again without what stopped it"
+    return f"Stopped after generation {k}: {why}. It is saved in {path}. To continue: {how}"
+
+
+def _resume(path: Path, origin: str, allow: Collection[str]) -> str:
+    allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
+    return f"esgd resume {path}{allowed}"
 
 
 def _package_of(origin: str) -> list[str]:

@@ -375,6 +375,7 @@ def _summary(folder: Path, result: Result) -> dict[str, Any]:
     return {
         "run": str(folder),
         "fitness": result.fitness,
+        "metrics": result.metrics,
         "test": result.test,
         "generations": len(result.history),
         "stopped": result.stopped,
