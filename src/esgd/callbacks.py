@@ -10,7 +10,7 @@ A callback is any object with one or more of these methods, or a function, which
 | `on_error(error)`               | when an error ends the run                   | the exception                       |
 
 Each may raise `StopRun("why")`. The run then stops, and `fit` returns the result so far; from `on_error` it does so
-instead of raising the error. Any other exception in a callback ends the run as a `UserCodeError` that names it.
+instead of raising the error. Any other exception in a callback ends the run, with a note that names the callback.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 from esgd._last_state import last_generation
 from esgd._serialization import encode
-from esgd.errors import RecipeError, StopRun, UserCodeError, did_you_mean, shown
+from esgd.errors import RecipeError, StopRun, did_you_mean, shown
 from esgd.generation import Generation, State
 from esgd.progress.tracking import Tracked
-from esgd.stopping import StopRule, asked, check_stop, name_of
+from esgd.stopping import StopRule, asked, blame, check_stop, name_of
 
 __all__ = ["INTERRUPTED", "MOMENTS", "Watchers"]
 
@@ -67,8 +67,9 @@ class Watchers:
             return INTERRUPTED if self._on_interrupt == "return" else ""
         try:
             return self._call("on_error", error)
-        except UserCodeError as another:
-            error.add_note(f"While this error was handled: {another}")
+        except Exception as another:  # noqa: BLE001  # the first error is the one to raise
+            notes = " ".join(getattr(another, "__notes__", ()))
+            error.add_note(f"While this was handled, {type(another).__name__}: {another}. {notes}")
             return ""
 
     def _call(self, moment: str, value: object) -> str:
@@ -82,7 +83,8 @@ class Watchers:
             except StopRun as stop:
                 reasons.append(str(stop) or f"{name_of(callback)} stopped it")
             except Exception as error:
-                raise UserCodeError.of(f"callback {name_of(callback)}, {moment}", error) from error
+                blame(error, f"{moment} of the callback {name_of(callback)}")
+                raise
         return reasons[0] if reasons else ""
 
 

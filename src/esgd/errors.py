@@ -8,7 +8,6 @@ Everything here derives from `EsgdError`; `assert` is kept for our own invariant
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -58,19 +57,6 @@ class TrackerError(EsgdError, RuntimeError):
 
 class StopRun(Exception):  # noqa: N818  # it is no error: it ends a run as StopIteration ends a loop
     """Raised by a stop rule or a callback of `fit` to stop the run; its text is the reason."""
-
-
-class UserCodeError(EsgdError, RuntimeError):
-    """A stop rule or a callback that was given to `fit` raised an exception; the run itself is sound."""
-
-    @staticmethod
-    def of(whose: str, error: Exception) -> UserCodeError:
-        """Name whose code raised what, and where."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return UserCodeError(
-            f"{whose}, which was given to fit, raised {type(error).__name__}: {error} "
-            f"({place.filename}:{place.lineno}). The run itself is sound. Correct that code, or leave it out."
-        )
 
 
 class MissingExtraError(EsgdError, ImportError):

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from esgd._validation import check_field, check_number
-from esgd.errors import RecipeError, StopRun, UserCodeError, did_you_mean, shown
+from esgd.errors import RecipeError, StopRun, did_you_mean, shown
 from esgd.generation import Generation
 
 __all__ = ["Patience", "StopRule", "Target"]
@@ -120,10 +120,16 @@ def asked(rules: Iterable[StopRule], generation: Generation) -> str:
         except RecipeError:
             raise
         except Exception as error:
-            raise UserCodeError.of(f"stop={name_of(rule)}", error) from error
+            blame(error, f"stop={name_of(rule)}")
+            raise
         if wanted:
             return f"{name_of(rule)}: {answer}" if isinstance(answer, str) else f"{name_of(rule)} was true"
     return ""
+
+
+def blame(error: Exception, whose: str) -> None:
+    """Note on an exception whose code raised it. Its type stays: a caller may wait for it, as Optuna for its own."""
+    error.add_note(f"Raised by {whose}, which was given to fit. The run itself is sound.")
 
 
 def name_of(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import esgd
 from esgd import StopRun
-from esgd.errors import RecipeError, UserCodeError
+from esgd.errors import RecipeError
 from tests.small import classify
 
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=3, sgd_epochs=1)
@@ -114,8 +115,9 @@ def test_after_an_error_a_callback_can_ask_for_the_result_so_far(tmp_path: Path,
 @pytest.mark.parametrize("moment", ["begin", "generation", "end"])
 def test_an_exception_in_a_callback_is_named_as_the_users(tmp_path: Path, moment: str) -> None:
     diary = Diary(moment, KeyError("slack"))
-    with pytest.raises(UserCodeError, match=r"callback .*Diary.*, on_.*, which was given to fit, raised KeyError"):
+    with pytest.raises(KeyError) as raised:
         fit(tmp_path / "run", callbacks=[diary])
+    assert re.match(rf"Raised by on_\w*{moment}\w* of the callback .*Diary", raised.value.__notes__[0])
     saved = {"begin": 0, "generation": 1, "end": 3}[moment]
     resumed = list[int]()
     fit(tmp_path / "run", callbacks=[lambda generation: resumed.append(generation.k)])
@@ -125,7 +127,9 @@ def test_an_exception_in_a_callback_is_named_as_the_users(tmp_path: Path, moment
 def test_an_exception_while_an_error_is_handled_does_not_hide_the_error() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         fit(recipe=BROKEN, callbacks=[Diary("error", KeyError("slack"))])
-    assert any("raised KeyError" in note for note in raised.value.__notes__)
+    assert any(
+        "While this was handled, KeyError: 'slack'. Raised by on_error" in note for note in raised.value.__notes__
+    )
 
 
 class Misspelt:
