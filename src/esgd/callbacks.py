@@ -65,6 +65,8 @@ class Watchers:
         """The run ends with an error or an interrupt; a reason asks for the result so far instead."""
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED if self._on_interrupt == "return" else ""
+        if isinstance(error, StopRun):  # before the first generation
+            return ""
         try:
             return self._call("on_error", error)
         except Exception as another:  # noqa: BLE001  # the first error is the one to raise

@@ -142,11 +142,9 @@ def fit(
     or an error occurs (`esgd.callbacks`). Ctrl-C returns the result so far, once a generation is finished; with
     `on_interrupt="raise"`, as suits a loop of several runs, it is raised. `Result.stopped` says why a run ended early.
 
-    `origin` is the name by which `esgd resume` finds the task: a built-in, a
-    TOML file or "package.module:task".
-
-    A run folder is data. It can name only our own values, and code of the packages that your recipe and engine come
-    from; `allow` adds further packages.
+    `origin` is the name by which `esgd resume` finds the task: a built-in, a TOML file or "package.module:task". A run
+    folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
+    `allow` adds further packages.
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed)
@@ -197,8 +195,7 @@ def fit(
                                 break
                 if state is None:
                     raise StopRun(f"{why}. No generation is finished, so there is no result.")
-                why = why if done < recipe.stage_count else ""
-                if why:
+                if why and done < recipe.stage_count:
                     folder.note_stop(Stop(watchers.spelt, done, why))
                     reports.say(_stopped(why, f"{done} of {recipe.stage_count}", folder.path, origin, allow))
                 for mended in folder.finish(state, manifest):
@@ -216,7 +213,8 @@ def fit(
                 if state is None:
                     raise
                 history = list(state.history)
-    result = Result(replace(state, history=Growing(history)), history, folder.path, why)
+    stopped = why if state.k < recipe.stage_count else ""
+    result = Result(replace(state, history=Growing(history)), history, folder.path, stopped)
     watchers.end(result)
     return result
 

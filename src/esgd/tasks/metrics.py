@@ -66,7 +66,10 @@ def averaged(metric: M) -> M:
 
     No outputs are kept. For what is no mean over samples, such as an F1 score, the result would be wrong.
     """
-    vars(metric)["averaged"] = True
+    try:
+        vars(metric)["averaged"] = True
+    except TypeError as error:
+        raise TaskError(f"averaged({metric!r}): it cannot be marked. Write a function around it.") from error
     return metric
 
 
