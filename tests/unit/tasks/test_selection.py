@@ -115,13 +115,22 @@ def test_metrics_are_in_the_history_the_progress_and_the_report(capsys: pytest.C
     assert "metrics_f1" in result.frame().columns
 
 
+@averaged
+def mean_accuracy(output: Tensor, target: Tensor) -> Tensor:
+    return accuracy(output, target)
+
+
+LOOP, VMAP = Loop(threads=1), Vmap(chunk=2, threads=1)
+
+
 @pytest.mark.parametrize(
-    "engine",
-    [Loop(threads=1), Vmap(chunk=2, threads=1), Pool(workers=1), Pool(workers=1, inner=Vmap(chunk=2))],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "metric", [accuracy, averaged(lambda output, target: accuracy(output, target)), macro_f1, Accumulated()]
+    ("engine", "metric"),
+    [
+        *((LOOP, metric) for metric in (accuracy, mean_accuracy, macro_f1, Accumulated())),
+        *((VMAP, metric) for metric in (accuracy, mean_accuracy, macro_f1, Accumulated())),
+        (Pool(workers=1), macro_f1),
+    ],
+    ids=lambda value: type(value).__name__ if not hasattr(value, "__name__") else value.__name__,
 )
 def test_selection_by_a_metric_keeps_the_promise_for_it(engine: Any, metric: Any) -> None:
     task = supervised(metrics={"score": metric}, select="score", mode="max")
@@ -161,7 +170,7 @@ def test_what_selects_belongs_to_the_identity_of_a_run() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"select": "f2"}, "select='f2' is not among the metrics of outputs and targets. Did you mean 'f1'?"),
+        ({"select": "ff1"}, "select='ff1' is not among the metrics of outputs and targets. Did you mean 'f1'?"),
         ({"select": "f1", "mode": "high"}, "mode='high' is neither 'min' nor 'max'"),
         ({"mode": "max"}, "mode='max' is for select="),
         ({"select": "f1", "fitness": lambda network: 0.0}, "needs a fitness split"),
