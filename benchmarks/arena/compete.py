@@ -31,7 +31,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
     recipe = {**ARMS, **HINDSIGHT}[arm](made, work)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on a run's health are not what is measured here
-        result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False)
+        result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False, on_interrupt="raise")
     history = result.history
     spent = list(accumulate(passes(line["ledger"]) for line in history))
     looks = sum(line["ledger"]["fitness_sgd"] for line in history) / spent[-1]

@@ -122,6 +122,54 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
     assert json.loads(resumed.stdout)["generations"] == 3
 
 
+def test_a_run_that_its_rule_has_stopped_continues_only_if_asked(home: Path) -> None:
+    stopped = esgd("run", "mine:task", *SMALL, "--run", "r", "--stop", "target:100,of=elite_mean", "--json", cwd=home)
+    summary = json.loads(stopped.stdout)
+    assert summary["generations"] == 1
+    assert summary["stopped"].startswith("Target(100, of='elite_mean'): elite_mean is ")
+    assert "esgd resume r --allow-code mine --stop none" in stopped.stderr
+    again = esgd("resume", "r", "--allow-code", "mine", "--json", cwd=home)
+    assert json.loads(again.stdout) == summary, "the rule is the folder's, so nothing is trained"
+    assert "was stopped early: Target(100" in (home / "r" / "report.html").read_text()
+    resumed = esgd("resume", "r", "--allow-code", "mine", "--stop", "none", "--json", cwd=home)
+    whole = esgd("run", "mine:task", *SMALL, "--run", "w", "--json", cwd=home)
+    assert json.loads(resumed.stdout) == {**json.loads(whole.stdout), "run": "r"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('{"rules": 3}', "stop.json is damaged"),
+        ('{"rules": [3]}', "a rule in it is no table"),
+        ('{"rules": [{"kind": "os:system"}]}', "--stop none"),
+        ('{"rules": [{"kind": "patience", "generations": 0}]}', "generations=0 is below 1"),
+    ],
+)
+def test_a_stop_rule_of_a_stranger_is_data(home: Path, words: str, said: str) -> None:
+    esgd("run", "mine:task", *SMALL, "--run", "r", "--stop", "target:100", "--quiet", cwd=home)
+    (home / "r" / "stop.json").write_text(words)
+    done = esgd("resume", "r", "--allow-code", "mine", cwd=home)
+    assert done.returncode == 3
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("patiance:3", "cannot be imported"),
+        ("patience", "generations='' is not a number"),
+        ("soon", "it is not a rule. Known: none, patience, target."),
+        ("patience:3,off=mean", "there is no setting 'off'. Did you mean 'of'?"),
+        ("patience:3,mean", "'mean' has no value"),
+    ],
+)
+def test_what_is_no_rule_is_refused_before_a_folder_is_made(home: Path, rule: str, said: str) -> None:
+    done = esgd("run", "mine:task", "--run", "r", "--stop", rule, cwd=home)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (home / "r").exists()
+
+
 @pytest.mark.slow
 def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
     done = esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)

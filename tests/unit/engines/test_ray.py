@@ -42,6 +42,7 @@ from tests.unit.engines.clusters import (
     descendants,
     quiet,
     rays_of,
+    rich_mlp,
     run,
     the_task,
     until,
@@ -217,6 +218,23 @@ def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
 def test_a_whole_run_has_the_bits_of_loop() -> None:
     """BatchNorm, dropout, carried optimizer state, settings that differ."""
     assert difference(run(Ray(workers=2)), quiet()) == ""
+
+
+@on_cluster
+@pytest.mark.parametrize("rule", ["weight", "select"])
+def test_weighted_losses_and_selection_by_a_metric_have_the_bits_of_loop(rule: str) -> None:
+    data = {"train": random_data(48), "fitness": random_data(250, seed=1), "batch_size": 16}
+    if rule == "weight":
+        loss = nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0]), ignore_index=1)
+        task = esgd.Supervised(rich_mlp, loss, **data)
+    else:
+        most = {"metrics": {"accuracy": accuracy}, "select": "accuracy", "mode": "max"}
+        task = esgd.Supervised(rich_mlp, F.cross_entropy, **data, **most)  # type: ignore[arg-type]
+    assert difference(run(Ray(workers=2), task=task), run(esgd.Loop(threads=1), task=task)) == ""
+
+
+def accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output.argmax(dim=1) == target).double().mean()
 
 
 @on_cluster
