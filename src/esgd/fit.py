@@ -29,7 +29,6 @@ from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
-from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.tables import Frame, as_frame
@@ -245,6 +244,8 @@ def _package_of(origin: str) -> list[str]:
 
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
+        from esgd.report import write_run
+
         reports.say(f"report: {write_run(path)}")
     except Exception as error:  # noqa: BLE001  # whatever cannot be drawn, the run is saved
         reports.warn(f"No report: {error}")
