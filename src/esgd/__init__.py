@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from esgd.policies import Policy
     from esgd.population import Population
     from esgd.recipe import FineTuning, Recipe
-    from esgd.tasks import Supervised
+    from esgd.tasks import Supervised, scaled
 
 __version__ = "0.1.0.dev0"
 
@@ -42,6 +42,7 @@ __all__ = [
     "fit",
     "operators",
     "rules",
+    "scaled",
     "schedules",
     "sizes",
     "species",
@@ -56,7 +57,7 @@ _HOMES = {
     "policies": ("Policy",),
     "population": ("Population",),
     "recipe": ("FineTuning", "Recipe"),
-    "tasks": ("Supervised",),
+    "tasks": ("Supervised", "scaled"),
 }
 
 

@@ -32,6 +32,7 @@ from esgd.recipe import Recipe
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.tables import Frame, as_frame
+from esgd.sanity import look
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 
@@ -151,11 +152,15 @@ def fit(
                 if done < recipe.stage_count:
                     if choice.why:
                         reports.say(choice.why)
+                    concerns = look(rules) if state is None else ()
+                    for note in concerns:
+                        reports.say(f"note: {note}")
                     to_come = generations(rules, recipe, choice.engine, state, reports.tick)
                     state = None  # while a generation is made, the one before is not kept in memory
                     for generation in to_come:
                         history.append(folder.save(generation.state, run=digest(manifest)))
-                        reports.generation(generation)
+                        said = tuple(note for note in generation.notes if note not in concerns)
+                        reports.generation(replace(generation, notes=said))
                         followers.write(history[-1])
                         done, state = generation.k, generation.state if generation.k == recipe.stage_count else None
                         del generation

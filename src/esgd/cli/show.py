@@ -60,6 +60,7 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
         f"fitness {summary['fitness']:.6g}" + (f"   test: {metrics}" if metrics else ""),
         f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",
         f"leader: {leader}",
+        *([summary["verdict"]] if summary["verdict"] else []),
         f"model: {summary['run']}/model.safetensors",
         sep="\n",
         highlight=False,

@@ -54,5 +54,6 @@ def summary(folder: Path, result: Result) -> dict[str, Any]:
         "guarantee_held": held,
         "leader": last["leader"],
         "parameters": result.population.genome.size,
+        "verdict": next((note["text"] for note in last["notes"] if note["kind"] == "constant"), None),
         "notes": [note["text"] for line in result.history for note in line["notes"]],
     }
