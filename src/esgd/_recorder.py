@@ -67,7 +67,7 @@ class Recorder:
         )
         line = generation.record()
         steps, comparable = self.task.steps({}), self.task.nonnegative
-        constant = self.task.constant_fitness if isinstance(self.task, Inspects) else None
+        constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
         notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
         notes = (*self.noted.pending, *notes)
         if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:

@@ -114,7 +114,6 @@ class Inspects(Protocol):
         """
         ...
 
-    @property
     def constant_fitness(self) -> float | None:
         """The fitness of the best constant answer, whatever the input; None if it is not known."""
         ...

@@ -66,7 +66,7 @@ def test_data_of_a_wrong_scale_get_the_advice_that_helps_and_no_other(task: Supe
 
 @pytest.mark.parametrize("task", [tiny_features(), large_targets()])
 def test_the_advice_helps(task: Supervised) -> None:
-    result, constant = run(esgd.scaled(task)), esgd.scaled(task).constant_fitness
+    result, constant = run(esgd.scaled(task)), esgd.scaled(task).constant_fitness()
     assert constant is not None
     assert result.fitness < 0.3 * constant
     assert not {"scale", "targets", "untrained", "constant"} & {kind for line in kinds(result) for kind in line}

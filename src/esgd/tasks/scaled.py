@@ -47,6 +47,7 @@ def scaled(task: Supervised, *, targets: bool | None = None) -> Supervised:
         )
     known = tuple(Statistics.of(f"input {number}", x) for number, x in enumerate(inputs))
     result = copy(task)
+    vars(result).pop("_constant", None)  # what was computed for the other loss
     result.model = ScaledNetworks(task.model, known, output)
     if output is not None:
         result._loss = ScaledLoss(task._loss, output, f"scaled({task.describe()['loss']})")

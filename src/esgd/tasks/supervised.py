@@ -227,8 +227,11 @@ class Supervised:
         samples = [each for name, split in known.items() if (each := some_samples(name, split)) is not None]
         return concerns(samples, known, self._loss, network)
 
-    @cached_property
     def constant_fitness(self) -> float | None:
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> float | None:
         if self._fitness is None or self._fitness.samples is None:
             return None
         targets = [_checked_form(batch)[-1] for _, batch in self._fitness.parts(_part_size(self._fitness))]

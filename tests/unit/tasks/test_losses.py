@@ -73,9 +73,9 @@ def test_what_is_not_known_is_none(loss: Any, targets: Tensor) -> None:
 
 def test_a_task_knows_it_for_its_fitness_split() -> None:
     labels = random_data(70, seed=1)[1]
-    assert classify().constant_fitness == constant_loss(F.cross_entropy, labels)
-    assert classify(fitness=lambda module: 1.0).constant_fitness is None
-    assert classify(fitness=lambda: [random_data(70, seed=1)]).constant_fitness is None
+    assert classify().constant_fitness() == constant_loss(F.cross_entropy, labels)
+    assert classify(fitness=lambda module: 1.0).constant_fitness() is None
+    assert classify(fitness=lambda: [random_data(70, seed=1)]).constant_fitness() is None
 
 
 def test_regression_is_known_by_its_loss() -> None:
