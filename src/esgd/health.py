@@ -46,7 +46,7 @@ def examine(
     the best constant answer, None if it is unknown: a population that is no better has not learned anything yet, and
     advice for one that has would be wrong.
     """
-    found = list(_short(line, recipe, steps))
+    found = [*_short(line, recipe, steps), *_diverged(line)]
     if constant is not None and _untrained(line, constant):
         found += _not_begun(line, recipe, constant)
     else:
@@ -86,17 +86,25 @@ def _not_begun(line: Mapping[str, Any], recipe: Recipe, constant: float) -> Iter
         yield Note("untrained", f"In generation {k} {seen}, and it hardly moves. {BEGIN}")
 
 
-def _refused(line: Mapping[str, Any]) -> Iterator[Note]:
-    k, mu = line["k"], len(line["fitness"])
-    refused = line["backed_off"] / line["checked"] if line["checked"] else 0.0
-    if line["diverged"] == mu > 1:
+def _all_diverged(line: Mapping[str, Any]) -> bool:
+    return bool(line["diverged"] == len(line["fitness"]) > 1)
+
+
+def _diverged(line: Mapping[str, Any]) -> Iterator[Note]:
+    if _all_diverged(line):
         yield Note(
             "diverged",
-            f"All {mu} individuals diverged in the SGD step of generation {k}, so the gradients improved nothing. "
-            f"Look for NaN in the training data, and scale inputs and targets to about 1 (esgd.scaled). If neither "
-            f"is the reason, lower the learning-rate ranges.",
+            f"All {line['diverged']} individuals diverged in the SGD step of generation {line['k']}, so the gradients "
+            f"improved nothing. First look for NaN in the training data, and scale inputs and targets to "
+            f"about 1 (esgd.scaled). If neither is the reason, lower the learning-rate ranges.",
         )
-    elif k == 1 and refused > HOT_START:
+
+
+def _refused(line: Mapping[str, Any]) -> Iterator[Note]:
+    k, refused = line["k"], line["backed_off"] / line["checked"] if line["checked"] else 0.0
+    if _all_diverged(line):
+        return
+    if k == 1 and refused > HOT_START:
         yield Note(
             "hot",
             f"{refused:.0%} of the updates of generation 1 made the fitness worse and were backed off. The "

@@ -121,9 +121,7 @@ def test_a_gap_between_fitness_and_test_loss_is_named_where_the_two_are_one_loss
 SYMPTOMS = [
     {"k": 1, "backed_off": 3},
     {"backed_off": 4},
-    {"diverged": 4},
     {"fitness": [0.5, 0.50001, 0.7, None]},
-    {"best": None, "fitness": [None] * 4, "diverged": 4},
 ]
 
 
@@ -133,6 +131,11 @@ def test_a_population_that_has_not_begun_to_learn_gets_other_advice(changes: dic
     assert note.kind == "untrained"
     assert "esgd.scaled(task)" in note.text
     assert "ten times as high and ten times as low" in note.text
+
+
+def test_divergence_is_named_whatever_the_population_has_learned() -> None:
+    lost = line(best=None, fitness=[None] * 4, diverged=4, backed_off=4)
+    assert [note.kind for note in examine(lost, Noted(), RECIPE, ENOUGH, constant=0.5)] == ["diverged"]
 
 
 def test_a_population_that_is_on_its_way_is_not_called_untrained() -> None:
