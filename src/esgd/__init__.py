@@ -1,22 +1,29 @@
-"""Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one."""
+"""Evolutionary Stochastic Gradient Descent: train a population of PyTorch networks instead of one.
 
-from esgd import _serialization, engines, operators, policies, recipe, rules, schedules, sizes, species, stopping
-from esgd.algorithm import evolve
-from esgd.engines import Loop, Pool, Ray, Vmap
-from esgd.errors import EsgdError, StopRun
-from esgd.fit import Result, fit
-from esgd.generation import Generation, State
-from esgd.policies import Policy
-from esgd.population import Population
-from esgd.recipe import FineTuning, Recipe
-from esgd.stopping import Patience, Target
-from esgd.tasks import Supervised
+`import esgd` is quick: a public name is imported when it is first used, and PyTorch with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from esgd import operators, rules, schedules, sizes, species, stopping
+    from esgd.algorithm import evolve
+    from esgd.engines import Loop, Pool, Ray, Vmap
+    from esgd.errors import EsgdError, StopRun
+    from esgd.fit import Result, fit
+    from esgd.generation import Generation, State
+    from esgd.policies import Policy
+    from esgd.population import Population
+    from esgd.recipe import FineTuning, Recipe
+    from esgd.stopping import Patience, Target
+    from esgd.tasks import Supervised, scaled
 
 __version__ = "0.1.0.dev0"
-
-_serialization.name_shortly(
-    policies, schedules, species, operators, engines, recipe, sizes, stopping
-)  # what a TOML file names
 
 __all__ = [
     "EsgdError",
@@ -39,8 +46,53 @@ __all__ = [
     "fit",
     "operators",
     "rules",
+    "scaled",
     "schedules",
     "sizes",
     "species",
     "stopping",
 ]
+
+_HOMES = {
+    "algorithm": ("evolve",),
+    "engines": ("Loop", "Pool", "Ray", "Vmap"),
+    "errors": ("EsgdError", "StopRun"),
+    "fit": ("Result", "fit"),
+    "generation": ("Generation", "State"),
+    "policies": ("Policy",),
+    "population": ("Population",),
+    "recipe": ("FineTuning", "Recipe"),
+    "stopping": ("Patience", "Target"),
+    "tasks": ("Supervised", "scaled"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or a public module of ours, at its first use (PEP 562)."""
+    for home, names in _HOMES.items():
+        if name in names:
+            found = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = found
+            return found
+    module = f"{__name__}.{name}"
+    try:
+        if not name.startswith("_"):
+            return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """`esgd.fit` is the function, also after its module of the same name was imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.fit if name == "fit" and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Package

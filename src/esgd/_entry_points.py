@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from esgd.errors import EsgdError, TaskError
+from esgd.errors import DataError, EsgdError, TaskError, did_you_mean
 
 STUDIES, DATASETS, RENAMED = "esgd.studies", "esgd.datasets", "esgd.renamed"
 
@@ -65,6 +65,12 @@ def load(group: str, name: str) -> Any:
             f"{name!r} is offered as {entry.value!r}, but importing it raised {type(error).__name__}: {error}. Correct "
             f"or uninstall the package; --debug shows where it happened."
         ) from error
+
+
+def check_dataset(name: str) -> None:
+    """Refuse a data set that no installed package offers."""
+    if name not in offered(DATASETS):
+        raise DataError(f"{name!r} is not a data set that can be downloaded. {did_you_mean(name, offered(DATASETS))}")
 
 
 def current_name(name: str) -> str:

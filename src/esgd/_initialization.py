@@ -7,7 +7,7 @@ from numbers import Integral
 
 from esgd._limits import available_memory, shortage
 from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
-from esgd.generation import State
+from esgd.generation import Noted, State
 from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
@@ -15,6 +15,7 @@ from esgd.population import Birth, Population
 from esgd.protocols import Rules, Scores, Session, Task, continues
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
+from esgd.sanity import alike, look
 
 Origin = Population | State | None
 """What a run starts from: a population, the state of a generation, or, with None, what the recipe's start makes."""
@@ -93,7 +94,8 @@ def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beg
                 f"a freshly built network cannot be scored: {type(error).__name__}: {error}. The fitness data go "
                 f"through make_model's network and the loss before anything is trained; try that by hand on one batch."
             ) from error
-        state = State(0, population, population.champion)
+        pending = () if isinstance(resume, Population) else tuple(alike(population, recipe))
+        state = State(0, population, population.champion, noted=Noted(pending=(*look(rules), *pending)))
     population = state.population
     if len(population) != (expected := recipe.population_of(state.k + 1)):
         raise RecipeError(

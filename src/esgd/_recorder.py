@@ -15,7 +15,7 @@ from esgd.health import examine
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Individual, Population
-from esgd.protocols import Measures, Picks, Task, Trained
+from esgd.protocols import Inspects, Measures, Picks, Task, Trained
 from esgd.recipe import Recipe, Stage
 
 
@@ -69,7 +69,9 @@ class Recorder:
         )
         line = generation.record()
         steps, comparable = self.task.steps({}), self.task.nonnegative
-        notes = examine(line, self.noted, recipe, steps, comparable=comparable)
+        constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
+        notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
+        notes = (*self.noted.pending, *notes)
         if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]

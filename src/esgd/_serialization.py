@@ -10,15 +10,16 @@ it calls nothing but the constructors of dataclasses.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, time
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from math import isnan
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -26,12 +27,14 @@ from torch import Tensor, nn
 
 from esgd._trust import check_allowed, code_names, find_code
 from esgd._validation import LARGEST
+from esgd._wording import short_name
 from esgd.errors import RecipeError, did_you_mean, shown
 
 DEEPEST = 40
 """Levels of tables and lists in what is read at most; a recipe has some five."""
 
-_SHORT_NAMES = dict[str, Any]()
+ROOMS = ("policies", "schedules", "species", "operators", "engines", "recipe", "sizes", "stopping")
+"""The modules of ours whose public classes and functions have short names. They are imported at the first look-up."""
 
 
 def encode(value: Any) -> Any:
@@ -179,13 +182,13 @@ def construct(thing: Any, arguments: Mapping[str, Any], allow: Collection[str] =
 
 def kind_of(thing: Any) -> str:
     """The name a class or function goes by in TOML."""
-    short = _short(thing.__name__)
-    return short if _SHORT_NAMES.get(short) is thing else _full_name(thing)
+    short = short_name(thing.__name__)
+    return short if short_names().get(short) is thing else _full_name(thing)
 
 
 def named(kind: Any, allow: Collection[str] = ()) -> Any:
     """The class (or function) that goes by `kind`."""
-    known = _SHORT_NAMES
+    known = short_names()
     if not isinstance(kind, str):
         raise RecipeError(f"kind={shown(kind)} is a {type(kind).__name__}, not a name. Write for example kind = 'sgd'.")
     if ":" in kind:
@@ -198,10 +201,12 @@ def named(kind: Any, allow: Collection[str] = ()) -> Any:
     return known[kind]
 
 
-def name_shortly(*modules: ModuleType) -> None:
-    """Give the public classes and functions of these modules their short names; `esgd` itself does so, once."""
+@cache
+def short_names() -> Mapping[str, Any]:
+    """Short name → the class or function of ours."""
+    modules = [import_module(f"esgd.{room}") for room in ROOMS]
     public = [getattr(module, name) for module in modules for name in module.__all__]
-    _SHORT_NAMES.update({_short(each.__name__): each for each in public if isinstance(each, type | FunctionType)})
+    return {short_name(each.__name__): each for each in public if isinstance(each, type | FunctionType)}
 
 
 def _full_name(thing: Any) -> str:
@@ -211,7 +216,3 @@ def _full_name(thing: Any) -> str:
             f"top level of a module."
         )
     return f"{thing.__module__}:{thing.__qualname__}"
-
-
-def _short(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

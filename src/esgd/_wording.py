@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,3 +80,12 @@ def _strategy(table: Mapping[str, Any]) -> str:
     name = kind.rpartition(":")[2] if kind.startswith("esgd.") else kind.replace("_", " ")
     inner = ", ".join(f"{_GREEK.get(field, field)}={in_words(item)}" for field, item in fields.items())
     return f"{name}({inner})" if inner else name
+
+
+def short_name(name: str) -> str:
+    """The name that a class of ours has in TOML and JSON.
+
+    >>> short_name("RelativeGaussian")
+    'relative_gaussian'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

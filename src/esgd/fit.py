@@ -33,11 +33,11 @@ from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
 from esgd.protocols import Engine, Rules, Task
 from esgd.recipe import Recipe
-from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.stop import Stop
 from esgd.run.tables import Frame, as_frame
+from esgd.sanity import look
 from esgd.stopping import StopRule
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
@@ -180,13 +180,17 @@ def fit(
                 if done < recipe.stage_count and not why:
                     if choice.why:
                         reports.say(choice.why)
+                    concerns = look(rules) if state is None else ()
+                    for note in concerns:
+                        reports.say(f"note: {note}")
                     with closing(generations(rules, recipe, choice.engine, state, reports.tick)) as to_come:
                         state = None  # while a generation is made, the one before is not kept in memory
                         for generation in to_come:
                             history.append(folder.save(generation.state, run=digest(manifest)))
                             done = generation.k
                             last.keep(generation.state)
-                            reports.generation(generation)
+                            said = tuple(note for note in generation.notes if note not in concerns)
+                            reports.generation(replace(generation, notes=said))
                             followers.write(history[-1])
                             why = watchers.generation(generation)
                             state = generation.state if why or done == recipe.stage_count else None
@@ -300,6 +304,8 @@ def _package_of(origin: str) -> list[str]:
 
 def _write_report(path: Path, reports: Reporter) -> None:
     try:
+        from esgd.report import write_run
+
         reports.say(f"report: {write_run(path)}")
     except Exception as error:  # noqa: BLE001  # whatever cannot be drawn, the run is saved
         reports.warn(f"No report: {error}")

@@ -113,10 +113,12 @@ class Note:
 @dataclass(frozen=True)
 class Noted:
     """What the next generation's notes need of those before: the kinds of notes given, and the lowest test loss with
-    the best fitness and k of its generation. It is as small after a thousand generations as after one."""
+    the best fitness and k of its generation. It is as small after a thousand generations as after one. `pending` are
+    notes from before generation 1, which its record will have."""
 
     kinds: frozenset[str] = frozenset()
     lowest: tuple[float, float, int] | None = None
+    pending: tuple[Note, ...] = ()
 
     @staticmethod
     def of(history: Iterable[Mapping[str, Any]]) -> Noted:

@@ -21,6 +21,13 @@ FROZEN = 0.9  # share of a later generation's updates that back off
 FLAT = 1e-4  # spread of the elites' fitness relative to the best
 GAP = 0.25  # the excess of the test loss over the fitness, relative to the fitness
 DRIFT = 0.02  # relative rise of the test loss while the fitness falls
+LEARNED = 0.01  # by how much the fitness must be below that of a constant answer, relative to it
+
+BEGIN = (
+    "Scale inputs and targets with esgd.scaled(task). If they are scaled already, try learning-rate ranges ten times "
+    "as high and ten times as low."
+)
+"""What helps a population that has not begun to learn. Which way its ranges are wrong, its numbers do not say."""
 
 
 def examine(
@@ -30,20 +37,26 @@ def examine(
     steps: int | None,
     *,
     comparable: bool = False,
+    constant: float | None = None,
 ) -> tuple[Note, ...]:
     """The notes for the generation `line`. A run has at most one note of each kind, when it first applies.
 
     `noted` is what the earlier generations have shown. `steps` is the number of SGD steps in an epoch, None if it is
-    unknown. `comparable` says that the fitness is the same loss as that of the test split.
+    unknown. `comparable` says that the fitness is the same loss as that of the test split. `constant` is the fitness of
+    the best constant answer, None if it is unknown: a population that is no better has not learned anything yet, and
+    advice for one that has would be wrong.
     """
-    found = [*_notes(line, noted, recipe, steps), *(_gap(line) if comparable else ())]
+    found = [*_short(line, recipe, steps), *_diverged(line)]
+    if constant is not None and _untrained(line, constant):
+        found += _not_begun(line, recipe, constant)
+    else:
+        found += [*_refused(line), *_diversity(line, recipe)]
+    found += [*_drift(line, noted), *(_gap(line) if comparable else ())]
     return tuple(note for note in found if note.kind not in noted.kinds)
 
 
-def _notes(line: Mapping[str, Any], noted: Noted, recipe: Recipe, steps: int | None) -> Iterator[Note]:
-    k, mu = line["k"], len(line["fitness"])
-    refused = line["backed_off"] / line["checked"] if line["checked"] else 0.0
-    epochs = recipe.epochs_of(min(k, recipe.generations))
+def _short(line: Mapping[str, Any], recipe: Recipe, steps: int | None) -> Iterator[Note]:
+    epochs = recipe.epochs_of(min(line["k"], recipe.generations))
     begins_anew = recipe.evolution_steps and not continues(recipe.baggage)
     if steps is not None and 0 < epochs * steps < SHORT_GENERATION and begins_anew:
         yield Note(
@@ -52,17 +65,51 @@ def _notes(line: Mapping[str, Any], noted: Noted, recipe: Recipe, steps: int | N
             f"to show its effect; a plain population is usually better. Raise sgd_epochs until a generation has at "
             f"least {SHORT_GENERATION} steps.",
         )
-    if line["diverged"] == mu > 1:
+
+
+def _untrained(line: Mapping[str, Any], constant: float) -> bool:
+    """Whether the best individual is no better than a constant answer. Of constant targets nothing can be said."""
+    return constant > 0 and (line["best"] is None or line["best"] >= (1 - LEARNED) * constant)
+
+
+def _not_begun(line: Mapping[str, Any], recipe: Recipe, constant: float) -> Iterator[Note]:
+    """Of a population that is no better than a constant answer: at the end, or when it does not move."""
+    k, best = line["k"], "not finite" if line["best"] is None else f"{line['best']:.4g}"
+    seen = f"the best fitness is {best}, no better than that of a constant answer, {constant:.4g}"
+    if k == recipe.stage_count:
+        yield Note(
+            "constant",
+            f"At the end {seen}: what the networks have learned from their inputs does not help on the fitness set. "
+            f"{BEGIN} If the loss on the training set is much lower, they over-fit it, or the two sets differ.",
+        )
+    elif any(True for _ in (*_refused(line), *_flat(line))):
+        yield Note("untrained", f"In generation {k} {seen}, and it hardly moves. {BEGIN}")
+
+
+def _all_diverged(line: Mapping[str, Any]) -> bool:
+    return bool(line["diverged"] == len(line["fitness"]) > 1)
+
+
+def _diverged(line: Mapping[str, Any]) -> Iterator[Note]:
+    if _all_diverged(line):
         yield Note(
             "diverged",
-            f"All {mu} individuals diverged in the SGD step of generation {k}, so the gradients improved nothing. "
-            f"Lower the learning-rate ranges, or look for NaN in the training data.",
+            f"All {line['diverged']} individuals diverged in the SGD step of generation {line['k']}, so the gradients "
+            f"improved nothing. First look for NaN in the training data, and scale inputs and targets to "
+            f"about 1 (esgd.scaled). If neither is the reason, lower the learning-rate ranges.",
         )
-    elif k == 1 and refused > HOT_START:
+
+
+def _refused(line: Mapping[str, Any]) -> Iterator[Note]:
+    k, refused = line["k"], line["backed_off"] / line["checked"] if line["checked"] else 0.0
+    if _all_diverged(line):
+        return
+    if k == 1 and refused > HOT_START:
         yield Note(
             "hot",
             f"{refused:.0%} of the updates of generation 1 made the fitness worse and were backed off. The "
-            f"learning-rate ranges are too high for this start. Lower their top.",
+            f"learning-rate ranges do not suit this start. If inputs and targets are of a scale of about 1, lower the "
+            f"top of the ranges; if not, scale them first (esgd.scaled).",
         )
     elif refused > FROZEN:
         yield Note(
@@ -71,24 +118,27 @@ def _notes(line: Mapping[str, Any], noted: Noted, recipe: Recipe, steps: int | N
             f"only selection on the fitness set still improves the fitness. Anneal the learning rate (gamma, "
             f"schedule), enlarge the fitness set, or stop here.",
         )
-    yield from _diversity(line, recipe)
-    yield from _drift(line, noted)
 
 
 def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
-    elites = sorted(f for f in line["fitness"] if f is not None)[: line["elites"]]
-    if len(elites) > 1 and elites[-1] - elites[0] <= FLAT * abs(elites[0]):
-        yield Note(
-            "flat",
-            f"The fitness of the {len(elites)} elites differs by less than {FLAT:.2%}. They are nearly one network, "
-            f"and their offspring bring little that is new. Lower elites, raise the mutation's sigma, or stop here.",
-        )
+    yield from _flat(line)
     if line["founders"] == 1 and len(line["fitness"]) > 1 and not recipe.start.common:
         yield Note(
             "lineage",
             f"From generation {line['k']} on, all individuals descend from one initial network through their fittest "
             f"mates. The diversity of the random start is lost. Lower elites, or let the rest come from parents "
             "(survival.rest), to keep more of it.",
+        )
+
+
+def _flat(line: Mapping[str, Any]) -> Iterator[Note]:
+    elites = sorted(f for f in line["fitness"] if f is not None)[: line["elites"]]
+    if len(elites) > 1 and elites[-1] - elites[0] <= FLAT * abs(elites[0]):
+        yield Note(
+            "flat",
+            f"The fitness of the {len(elites)} elites differs by less than {FLAT:.2%}. They are nearly one network, "
+            f"and their offspring bring little that is new. If the fitness has fallen since the start, lower elites, "
+            f"or stop here. If it has not, the networks have not begun to learn: look at the scale of the data.",
         )
 
 

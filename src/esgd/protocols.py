@@ -104,6 +104,22 @@ class HoldsData(Protocol):
 
 
 @runtime_checkable
+class Inspects(Protocol):
+    """A task that can tell what its data are like, for the notes of a run."""
+
+    def look(self, network: nn.Module) -> Iterable[tuple[str, str]]:
+        """What is noteworthy before training: the kind and the text of each note.
+
+        `network` is a new one, which stays as it is. No random numbers are used up.
+        """
+        ...
+
+    def constant_fitness(self) -> float | None:
+        """The fitness of the best constant answer, whatever the input; None if it is not known."""
+        ...
+
+
+@runtime_checkable
 class Repeats(Protocol):
     """A task whose steps may take every sample through the network more than once."""
 

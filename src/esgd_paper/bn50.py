@@ -65,7 +65,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def study(scale: Scale, data: Path | None = None) -> Study:
-    """The experiment at the paper's scale, or in miniature."""
+    """Broadcast News, 50 hours: a fully connected network tells the state of a frame; in miniature CMU's AN4."""
     return _mini(data) if scale == "mini" else _paper(data)
 
 

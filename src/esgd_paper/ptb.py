@@ -64,7 +64,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 
 
 def study(scale: Scale, data: Path | None = None) -> Study:
-    """The experiment at the paper's scale, or in miniature."""
+    """Penn Treebank: a recurrent language model of the Wall Street Journal; in miniature a part of the text."""
     return _mini(data) if scale == "mini" else _paper(data)
 
 

@@ -74,7 +74,7 @@ set, in percent, of the best and the top 15."""
 
 
 def study(scale: Scale, data: Path | None = None) -> Study:
-    """The experiment at the paper's scale, or in miniature."""
+    """Switchboard, 300 hours: a recurrent network tells the states of 21 frames; in miniature CMU's AN4."""
     return _mini(data) if scale == "mini" else _paper(data)
 
 

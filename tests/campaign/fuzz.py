@@ -26,7 +26,7 @@ from typing import Any
 
 import tomli_w
 
-from esgd._serialization import _SHORT_NAMES
+from esgd._serialization import short_names
 from esgd.engines.choose import COMPOSED, KINDS
 from esgd.recipe import Recipe
 from esgd.run.folder import without_none
@@ -211,7 +211,7 @@ def odd(rng: Random) -> Any:
         case 2:
             return rng.choice(STRANGE)
         case 3:
-            return rng.choice((*WORDS, *_SHORT_NAMES, *CODE))
+            return rng.choice((*WORDS, *short_names(), *CODE))
         case 4:
             return rng.choice(MOMENTS)
         case 5:
@@ -228,7 +228,7 @@ def odd(rng: Random) -> Any:
 
 def _strategy(rng: Random) -> dict[str, Any]:
     """A table that names one of our values, with some of its settings, mostly right by name only."""
-    kind, thing = rng.choice(sorted(_SHORT_NAMES.items()))
+    kind, thing = rng.choice(sorted(short_names().items()))
     names = list(getattr(thing, "__dataclass_fields__", {}))
     return {"kind": kind, **{name: rng.choice(NUMBERS) for name in names if rng.random() < 0.7}}
 

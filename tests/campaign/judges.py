@@ -167,7 +167,7 @@ def _answered(*words: str, cwd: Path, codes: tuple[int, ...]) -> str | None:
     """A command whose exit code is one of these, and which says why if it is not 0."""
 
     def act() -> None:
-        with patch("esgd.fit.write_run", lambda folder: folder):  # a report is no part of the answer, and slow
+        with patch("esgd.report.write_run", lambda folder: folder):  # a report is no part of the answer, and slow
             done = esgd(*words, cwd=cwd)
         assert done.returncode in codes, f"exit code {done.returncode}: {done.stderr[-600:]}"
         assert "Traceback" not in done.stderr + done.stdout, f"a traceback: {done.stderr[-600:]}"

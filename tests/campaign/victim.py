@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
-import esgd.fit as fit
+import esgd.report as report
 from esgd.cli import main
 
 Act = Callable[[], object]
@@ -85,7 +85,7 @@ def esgd(*words: str | Path, cwd: Path, prepare: Act = lambda: None) -> Ended:
 
 def without_report() -> None:
     """Let this process draw no report: that takes longer than all else, where reports are not what is attacked."""
-    fit.write_run = lambda folder: folder
+    report.write_run = lambda folder: folder
 
 
 def fork(act: Act, words: tuple[str, ...], home: Path) -> Process:

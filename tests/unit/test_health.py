@@ -45,10 +45,10 @@ def test_a_healthy_generation_gets_no_note() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "advice"),
     [
-        ({"k": 1, "backed_off": 3}, "hot", "Lower their top"),
+        ({"k": 1, "backed_off": 3}, "hot", "lower the top of the ranges; if not, scale them first"),
         ({"backed_off": 4}, "frozen", "Anneal the learning rate"),
-        ({"diverged": 4}, "diverged", "Lower the learning-rate ranges"),
-        ({"fitness": [0.5, 0.50001, 0.7, None]}, "flat", "Lower elites"),
+        ({"diverged": 4}, "diverged", "lower the learning-rate ranges"),
+        ({"fitness": [0.5, 0.50001, 0.7, None]}, "flat", "lower elites"),
         ({"founders": 1}, "lineage", "Lower elites"),
     ],
 )
@@ -116,3 +116,37 @@ def test_a_gap_between_fitness_and_test_loss_is_named_where_the_two_are_one_loss
     assert "0.6" in note.text
     assert examine(line(best=0.4, test={"loss": 0.45}), Noted(), RECIPE, ENOUGH, comparable=True) == ()
     assert examine(wide, Noted(), RECIPE, ENOUGH, comparable=False) == ()
+
+
+SYMPTOMS = [
+    {"k": 1, "backed_off": 3},
+    {"backed_off": 4},
+    {"fitness": [0.5, 0.50001, 0.7, None]},
+]
+
+
+@pytest.mark.parametrize("changes", SYMPTOMS)
+def test_a_population_that_has_not_begun_to_learn_gets_other_advice(changes: dict[str, Any]) -> None:
+    (note,) = examine(line(**changes), Noted(), RECIPE, ENOUGH, constant=0.5)
+    assert note.kind == "untrained"
+    assert "esgd.scaled(task)" in note.text
+    assert "ten times as high and ten times as low" in note.text
+
+
+def test_divergence_is_named_whatever_the_population_has_learned() -> None:
+    lost = line(best=None, fitness=[None] * 4, diverged=4, backed_off=4)
+    assert [note.kind for note in examine(lost, Noted(), RECIPE, ENOUGH, constant=0.5)] == ["diverged"]
+
+
+def test_a_population_that_is_on_its_way_is_not_called_untrained() -> None:
+    assert examine(line(), Noted(), RECIPE, ENOUGH, constant=0.5) == ()
+    assert [note.kind for note in examine(line(backed_off=4), Noted(), RECIPE, ENOUGH, constant=0.6)] == ["frozen"]
+
+
+def test_the_last_generation_says_that_a_constant_answer_is_as_good() -> None:
+    last = line(k=RECIPE.stage_count, best=0.499)
+    (note,) = examine(last, Noted(), RECIPE, ENOUGH, constant=0.5)
+    assert note.kind == "constant"
+    assert "0.499, no better than that of a constant answer, 0.5" in note.text
+    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.6) == ()
+    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.0) == (), "of constant targets nothing can be said"

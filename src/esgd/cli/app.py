@@ -1,6 +1,7 @@
 """`esgd`: run, resume, verify, compare, report, watch, export, explain, data, list.
 
-Results go to standard output, progress and errors to standard error.
+Results go to standard output, progress and errors to standard error. A command imports what it needs when its
+arguments are known to be right, so that help and mistakes are answered at once.
 """
 
 from __future__ import annotations
@@ -9,22 +10,19 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import partial
+from os.path import lexists
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from esgd import report
-from esgd._entry_points import DATASETS, offered
-from esgd._export import export
-from esgd._serialization import encode
+from esgd._entry_points import DATASETS, check_dataset, offered
+from esgd._study_names import check_what
 from esgd._trust import package_named
-from esgd.cli.explain import Gpus, cost, in_symbols
-from esgd.cli.inventory import inventory
 from esgd.cli.options import (
+    PORT,
     AllowCode,
     Contest,
     Data,
@@ -40,21 +38,11 @@ from esgd.cli.options import (
     Track,
     What,
     Work,
+    check_names,
     progress_of,
 )
-from esgd.cli.overrides import overridden
-from esgd.cli.scaling import Workers
-from esgd.cli.show import show_comparison, show_contest, show_costs, show_inventory, show_result
-from esgd.cli.stop import choose_rules, kept_rules
+from esgd.cli.starting import importing
 from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
-from esgd.fit import Result, fit
-from esgd.integrations import Tracker, choose_tracker
-from esgd.recipe import Recipe
-from esgd.report.arms import BASELINE
-from esgd.run import RunFolder, verify
-from esgd.stopping import StopRule
-from esgd.studies import Study, begin, compare, compete, download, find_study, founded, with_rules
-from esgd.watch import Runs, ServerAddress, open_server
 
 app = typer.Typer(
     add_completion=False,
@@ -91,16 +79,25 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train one population. If the folder of the same run exists, the run continues."""
+    check_what(what)
+    check_names(progress, *([rules] if rules else ()))
+    _check_work(rules, work)
+    with importing():
+        from esgd.cli.overrides import overridden
+        from esgd.cli.show import print_value, show_result
+        from esgd.cli.stop import choose_rules
+        from esgd.cli.training import summary, train
+        from esgd.integrations import choose_tracker
+        from esgd.studies import find_study, with_rules
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    _check_work(rules, work)
     if rules is not None:
         study = with_rules(study, rules, work, seed)
     study = overridden(study, sets or [], allow=allow)
     folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
-    trackers, stops = [choose_tracker(text) for text in track or []], choose_rules(stop)
-    result = _train(
+    trackers = [choose_tracker(text) for text in track or []]
+    result = train(
         study,
         study.recipe,
         seed,
@@ -109,10 +106,10 @@ def run(
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,
-        stop=stops,
+        stop=choose_rules(stop),
         allow=allow,
     )
-    _print(as_json, _summary(folder, result), show_result)
+    print_value(as_json, summary(folder, result), show_result)
 
 
 @app.command()
@@ -129,9 +126,20 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, with bit-identical results. By default it keeps its engine and its stop rules:
     a run that its rule has stopped continues with --stop none, or with another rule."""
+    if not lexists(folder / "manifest.json"):
+        raise _no_run(folder)
+    check_names(progress)
+    with importing():
+        from esgd.cli.show import print_value, show_result
+        from esgd.cli.stop import choose_rules, kept_rules
+        from esgd.cli.training import summary, train
+        from esgd.integrations import choose_tracker
+        from esgd.recipe import Recipe
+        from esgd.run import RunFolder
+        from esgd.studies import find_study
     manifest = RunFolder(folder).manifest()
     if manifest is None:
-        raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
+        raise _no_run(folder)
     if not manifest["origin"]:
         raise RunError(
             f"{str(folder)!r} was started from Python, so only Python knows its task. Call esgd.fit(…, "
@@ -144,7 +152,7 @@ def resume(
     except RecipeError as error:
         raise RunError(f"{str(folder / 'manifest.json')!r}: {error}") from error
     trackers = [choose_tracker(text) for text in track or []]
-    result = _train(
+    result = train(
         study,
         recipe,
         seed,
@@ -156,39 +164,7 @@ def resume(
         stop=choose_rules(stop) if stop else kept_rules(folder, {*allow, *study.packages}),
         allow=allow,
     )
-    _print(as_json, _summary(folder, result), show_result)
-
-
-def _train(
-    study: Study,
-    recipe: Recipe,
-    seed: int,
-    folder: Path,
-    origin: str,
-    *,
-    engine: str = "auto",
-    progress: str,
-    trackers: Sequence[Tracker],
-    stop: Sequence[StopRule],
-    allow: Collection[str],
-) -> Result:
-    """Train a population. If the study has a network to start from, train it first, in a folder beside."""
-    task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
-    begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
-    recipe = founded(recipe, begun.model if begun else None)
-    return fit(
-        task,
-        recipe,
-        seed=seed,
-        run=folder,
-        engine=engine,
-        progress=progress,
-        trackers=trackers,
-        stop=stop,
-        on_interrupt="raise",
-        origin=origin,
-        allow=allow,
-    )
+    print_value(as_json, summary(folder, result), show_result)
 
 
 @app.command("compare")
@@ -212,10 +188,19 @@ def compare_(
 ) -> None:
     """Run the paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD. With --rules,
     compare rules of esgd.rules at equal work."""
-    allow = _allowed(what, allow_code)
-    study = _study(what, sets, scale, data, allow)
+    check_what(what)
+    check_names(progress, *(rules.split(",") if rules else ()))
     _check_work(rules, work)
-    if sets and find_study(what, scale=scale, data=data, allow=allow).ours is not None:
+    with importing():
+        from esgd import report
+        from esgd.cli.overrides import overridden
+        from esgd.cli.show import print_value, show_comparison, show_contest
+        from esgd.run import RunFolder
+        from esgd.studies import compare, compete, find_study
+    allow = _allowed(what, allow_code)
+    asked = find_study(what, scale=scale, data=data, allow=allow)
+    study = overridden(asked, sets or [], allow=allow)
+    if sets and asked.ours is not None:
         print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
@@ -224,11 +209,13 @@ def compare_(
         names = rules.split(",")
         found = compete(study, names, seeds=chosen, out=out, work=work, engine=engine, progress=shown)
         reached = {name: [run.entry for run in found if run.of == name] for name in names}
-        _print(as_json, {"task": study.name, "about": study.about, "rules": reached}, partial(show_contest, runs=found))
+        print_value(
+            as_json, {"task": study.name, "about": study.about, "rules": reached}, partial(show_contest, runs=found)
+        )
         _reported(lambda: report.write_beside(found, out))
         return
     comparison, histories = compare(study, seeds=chosen, out=out, engine=engine, progress=shown)
-    _print(as_json, comparison, show_comparison)
+    print_value(as_json, comparison, show_comparison)
     made_with = RunFolder(out / f"seed-{first_seed}" / "esgd").manifest()
     _reported(lambda: report.write_comparison(comparison, histories, out, manifest=made_with))
 
@@ -243,6 +230,8 @@ def report_(
     """Write the report of a run again, or one report of several runs that pairs their seeds."""
     if len(folders) == 1 and out is not None:
         raise RunError(f"--out {out} is for the report of several runs. The report of one run is in its folder.")
+    with importing():
+        from esgd import report
     print(report.write_run(folders[0]) if len(folders) == 1 else report.write_runs(folders, out or Path("runs/report")))
 
 
@@ -254,10 +243,12 @@ def watch(
     host: Annotated[
         str, typer.Option(help="the address to serve on; other than loopback it needs a token")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any free port")] = ServerAddress.port,
+    port: Annotated[int, typer.Option(help="0 for any free port")] = PORT,
     browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Serve a live page of running and finished runs. It only reads."""
+    with importing():
+        from esgd.watch import Runs, ServerAddress, open_server
     with open_server(Runs(folders or [Path("runs")]), ServerAddress.at(host, port)) as server:
         print(f"watching at {server.address.url} (Ctrl-C ends it)", flush=True)
         if browser:
@@ -268,6 +259,8 @@ def watch(
 @app.command("verify")
 def verify_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
     """Check that runs are whole: each file against its checksum, the model against the archive. It only reads."""
+    with importing():
+        from esgd.run import verify
     found = [verify(folder) for folder in folders]
     for each in found:
         print(f"{each.run}: {each.done} of {each.planned} generations, {'NOT WHOLE' if each.faults else 'whole'}")
@@ -284,6 +277,8 @@ def export_(
     kind: Annotated[str, typer.Option("--format", help="csv or parquet")] = "csv",
 ) -> None:
     """Write a run as tables for other tools: one file per generation, and one of all generations."""
+    with importing():
+        from esgd._export import export
     for path in export(folder, out, format=kind):
         print(path)
 
@@ -305,7 +300,15 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show the recipe in the paper's notation, and its cost on this machine."""
-    study = _study(what, sets, scale, data, _allowed(what, allow_code))
+    check_what(what)
+    with importing():
+        from esgd.cli.explain import Gpus, cost, in_symbols
+        from esgd.cli.overrides import overridden
+        from esgd.cli.scaling import Workers
+        from esgd.cli.show import print_value, show_costs
+        from esgd.studies import find_study
+    allow = _allowed(what, allow_code)
+    study = overridden(find_study(what, scale=scale, data=data, allow=allow), sets or [], allow=allow)
     try:
         task, share = study.task(0), 1.0
     except MissingDataError:
@@ -323,7 +326,7 @@ def explain(
     if study.baseline:
         costs["seconds_before"] = cost(task, study.baseline, share=share)["seconds"]
     explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
-    _print(as_json, {**explained, "cost": costs}, show_costs)
+    print_value(as_json, {**explained, "cost": costs}, show_costs)
 
 
 @app.command("data")
@@ -332,13 +335,21 @@ def data_(
     folder: Data = None,
 ) -> None:
     """Download a data set and check its checksum. An interrupted download continues."""
+    check_dataset(name)
+    with importing():
+        from esgd.studies import download
     print(download(name, folder))
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """List what is built in: tasks, species, operators, schedules, engines."""
-    _print(as_json, inventory(), show_inventory)
+    from esgd.cli.inventory import inventory, show_inventory
+
+    if as_json:
+        print(json.dumps(inventory(), indent=2, ensure_ascii=False))
+    else:
+        show_inventory(inventory())
 
 
 def _check_work(rules: str | None, work: float | None) -> None:
@@ -359,35 +370,11 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "run"
 
 
-def _study(what: str, sets: list[str] | None, scale: str | None, data: Path | None, allow: Collection[str]) -> Study:
-    return overridden(find_study(what, scale=scale, data=data, allow=allow), sets or [], allow=allow)
+def _no_run(folder: Path) -> RunError:
+    return RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
 
 
 def _allowed(what: str, allow_code: list[str] | None) -> list[str]:
     """The packages whose code may be named; a task that is named on the command line allows its own."""
     own = [package_named(what)] if ":" in what and not Path(what).is_file() else []
     return [*own, *(allow_code or [])]
-
-
-def _summary(folder: Path, result: Result) -> dict[str, Any]:
-    last = result.history[-1]
-    held = sum(line["guarantee"] == "held" for line in result.history)
-    return {
-        "run": str(folder),
-        "fitness": result.fitness,
-        "metrics": result.metrics,
-        "test": result.test,
-        "generations": len(result.history),
-        "stopped": result.stopped,
-        "guarantee_held": held,
-        "leader": last["leader"],
-        "parameters": result.population.genome.size,
-        "notes": [note["text"] for line in result.history for note in line["notes"]],
-    }
-
-
-def _print(as_json: bool, value: dict[str, Any], show: Any) -> None:
-    if as_json:
-        print(json.dumps(encode(value), indent=2, ensure_ascii=False))
-    else:
-        show(value, Console())

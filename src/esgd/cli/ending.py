@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich.console import Console
-
 from esgd._limits import shortage
 from esgd.cli.app import app
 from esgd.errors import EsgdError, RunError
@@ -30,9 +28,9 @@ AGAIN = 0.01
 def main() -> None:
     """Run the command line; errors are shown without a traceback unless --debug is given."""
     debug = "--debug" in sys.argv
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
     try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
         with _terminable(), _never_ignored():
             app(args=[argument for argument in sys.argv[1:] if argument != "--debug"])
     except BrokenPipeError:
@@ -110,6 +108,8 @@ def _say_error(error: Exception) -> None:
         text = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno}). --debug shows the traceback."
     text = "\n".join([f"error: {text}", *getattr(error, "__notes__", ())])
     try:
+        from rich.console import Console
+
         Console(stderr=True).print(text, style="red", highlight=False, soft_wrap=True, markup=False)
     except (MemoryError, RuntimeError, OSError):  # for colours, too, there must be some memory
         sys.stderr.write(f"{text}\n")

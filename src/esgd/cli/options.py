@@ -7,8 +7,12 @@ from typing import Annotated
 
 import typer
 
-from esgd.progress import PROGRESS
-from esgd.rules import RULES
+from esgd.errors import RecipeError, did_you_mean, shown
+
+# Named here as well, because their own modules import PyTorch and help must not wait for it; tests compare the two.
+RULES = ("ours", "paper", "random_search", "single", "halving", "pbt", "papa", "soup", "swa")
+PROGRESS = ("auto", "bars", "plain", "json", "none")
+PORT = 8642
 
 What = Annotated[
     str, typer.Argument(help="the name of a study, a TOML file, or 'package.module:task'", show_default=False)
@@ -77,3 +81,10 @@ Track = Annotated[
 def progress_of(progress: str, *, quiet: bool) -> str:
     """The kind of progress that --progress and --quiet choose together."""
     return "none" if quiet else progress
+
+
+def check_names(progress: str, *rules: str) -> None:
+    """Refuse a kind of progress, or rules, that there are not."""
+    for option, name, known in (("--progress", progress, PROGRESS), *(("--rules", each, RULES) for each in rules)):
+        if name not in known:
+            raise RecipeError(f"{option} {shown(name)} is not known. {did_you_mean(name, known)}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
@@ -11,12 +12,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from esgd._serialization import encode
 from esgd._wording import duration
 from esgd.policies import phrase
 from esgd.report import Run, Table, beside_tables, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
 PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}
+
+
+Show = Callable[[dict[str, Any], Console], None]
+
+
+def print_value(as_json: bool, value: dict[str, Any], show: Show) -> None:
+    """Print one JSON object, or what `show` makes of it."""
+    if as_json:
+        print(json.dumps(encode(value), indent=2, ensure_ascii=False))
+    else:
+        show(value, Console())
 
 
 def show_comparison(comparison: dict[str, Any], console: Console) -> None:
@@ -48,6 +61,7 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
         f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",
         *([f"stopped early: {summary['stopped']}"] if summary["stopped"] else []),
         f"leader: {leader}",
+        *([summary["verdict"]] if summary["verdict"] else []),
         f"model: {summary['run']}/model.safetensors",
         sep="\n",
         highlight=False,
@@ -106,14 +120,6 @@ def _on_cluster(costs: dict[str, Any] | None) -> list[str]:
         f"It moves {_bytes(costs['bytes_moved'])}. {costs['per_node']} workers on a node need "
         f"{_bytes(costs['memory_per_node'])} there, without data and activations.",
     ]
-
-
-def show_inventory(rooms: dict[str, Any], console: Console) -> None:
-    """Print everything that is built in, one line each."""
-    for room, things in rooms.items():
-        console.print(f"[bold]{room}[/bold]")
-        for name, about in things.items():
-            console.print(f"  {name:<20}{about}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _rich(table: Table, width: int) -> RichTable:

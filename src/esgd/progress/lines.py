@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from esgd.generation import Generation
 from esgd.progress.remaining import Remaining
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HEADLINES = (
     "k",

@@ -11,7 +11,6 @@ from typing import Any
 from esgd.errors import MissingExtraError
 from esgd.generation import Generation
 from esgd.progress.remaining import Remaining
-from esgd.report.figures import as_svg, figure_run
 
 BETWEEN = 0.5  # seconds: a page need not be told more often
 
@@ -40,6 +39,8 @@ class Figure:
         self._remaining.generation()
         self._k, left = generation.k, self._remaining.estimate
         try:
+            from esgd.report.figures import as_svg, figure_run
+
             self._picture = as_svg(figure_run(generation.state.history), f"esgd-{id(self):x}")
             self._lines = [str(generation)]
         except MissingExtraError:

@@ -1,4 +1,4 @@
-"""Which kind of progress suits this place, or was asked for."""
+"""Which kind of progress suits this place, or was asked for. What draws it is imported when something is drawn."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rich.console import Console
-
 from esgd.errors import RecipeError, did_you_mean
 from esgd.generation import Generation
 from esgd.progress.lines import Json, Plain, Silent
 from esgd.progress.notebook import Figure, in_notebook
 from esgd.progress.remaining import Remaining
-from esgd.progress.terminal import bars
 from esgd.recipe import Recipe
 
 PROGRESS = ("auto", "bars", "plain", "json", "none")
-
-
-class Outlet(Console):
-    """A console that falls silent when its reader has gone: training continues."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
 
 
 class Reporter(Protocol):
@@ -46,6 +36,8 @@ def reporter(
     past: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Reporter]:
     """A reporter for one run of the recipe, `past` being the history lines of the generations that are done."""
+    from esgd.progress.outlet import Outlet
+
     kind, generations, done = check_progress(progress), recipe.stage_count, len(past)
     console, remaining = Outlet(stderr=True, force_terminal=kind == "bars" or None), Remaining(recipe.stages(), past)
     if kind == "auto":
@@ -53,6 +45,8 @@ def reporter(
     if kind == "figure":
         yield Figure(remaining, generations, done)
     elif kind == "bars":
+        from esgd.progress.terminal import bars
+
         breeds = next(recipe.stages()).evolution_steps > 0
         with bars(console, remaining, generations, done, breeds=breeds) as shown:
             yield shown
@@ -64,6 +58,8 @@ def reporter(
 
 def announce(sentence: str, progress: bool | str = True) -> None:  # noqa: FBT001, FBT002  # as `fit` takes it
     """Say on standard error what comes next, in the form that was asked for."""
+    from esgd.progress.outlet import Outlet
+
     console, kind = Outlet(stderr=True), check_progress(progress)
     if kind == "json":
         Json(console, Remaining(()), 0).say(sentence)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from esgd._entry_points import DATASETS, load, offered
-from esgd.errors import DataError, did_you_mean
+from esgd._entry_points import DATASETS, check_dataset, load
 
 
 def download(name: str, folder: Path | None = None) -> Path:
     """See that a data set is there and is the publisher's, downloading what is missing; returns its folder."""
-    if name not in offered(DATASETS):
-        raise DataError(f"{name!r} is not a data set that can be downloaded. {did_you_mean(name, offered(DATASETS))}")
+    check_dataset(name)
     return Path(load(DATASETS, name)(folder))

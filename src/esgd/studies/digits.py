@@ -34,7 +34,7 @@ ABOUT = (
 
 
 def digits() -> Study:
-    """The study that needs nothing but itself."""
+    """8×8 images of handwritten digits that come with scikit-learn; a fifth of the training labels is redrawn."""
     warm = Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9, "nesterov": True})
     recipe = Recipe(
         population=16,

@@ -7,27 +7,21 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from os.path import realpath
 from pathlib import Path
+from pkgutil import resolve_name
 from types import FunctionType
 from typing import Any, get_args
 
 from esgd._entry_points import STUDIES, load, offered, package_of
 from esgd._serialization import decode, read_toml
+from esgd._study_names import BUILT_IN, check_what, is_study, is_toml
 from esgd._trust import check_allowed, find_task
 from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did_you_mean
 from esgd.protocols import Task
 from esgd.recipe import Recipe
 from esgd.run.files import read_words
-from esgd.studies.digits import digits
 from esgd.studies.study import Scale, Study
 
-BUILT_IN: Mapping[str, Study] = {"digits": digits()}
-
 _NO_DATA = "--data {data}: {what} brings its own data. The folder is for studies that read data sets; leave it out."
-
-
-def study_names() -> list[str]:
-    """What can be asked for by its name: what is built in, then what installed packages offer."""
-    return [*BUILT_IN, *(name for name in offered(STUDIES) if name not in BUILT_IN)]
 
 
 def find_study(what: str, *, scale: str | None = None, data: Path | None = None, allow: Collection[str] = ()) -> Study:
@@ -38,34 +32,23 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None,
     that it names must be of a package in `allow`, or of the one that offers its task.
     """
     name, _, suffix = what.partition("@")
-    if name in study_names():
+    if is_study(what):
         if scale and suffix and scale != suffix:
             raise RecipeError(f"{what!r} is asked for with scale={scale!r}. Say one of the two.")
         return _by_name(name, scale or suffix, data)
     if scale is not None:
         raise RecipeError(f"scale={scale!r}: only studies with a name have a scale: {', '.join(offered(STUDIES))}.")
-    if what.endswith(".toml") or _is_file(what):
+    if is_toml(what):
         return _from_toml(Path(what), data, allow)
     if data is not None:
         raise RecipeError(_NO_DATA.format(data=data, what=what))
-    if ":" in what:
-        return _from_python(what, Recipe(), allow)
-    raise RecipeError(
-        f"{what!r} is not a task. {did_you_mean(what, study_names())} A task is a study's name, a TOML file, or the "
-        f"name of one of your own: 'package.module:task'."
-    )
-
-
-def _is_file(what: str) -> bool:
-    try:
-        return Path(what).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a character that no name has
-        return False
+    check_what(what)
+    return _from_python(what, Recipe(), allow)
 
 
 def _by_name(name: str, scale: str, data: Path | None) -> Study:
     if name in BUILT_IN:
-        return _without_choices(name, BUILT_IN[name], scale, data)
+        return _without_choices(name, resolve_name(BUILT_IN[name])(), scale, data)
     found, package = load(STUDIES, name), package_of(offered(STUDIES)[name][0])
     if isinstance(found, Study):
         return replace(_without_choices(name, found, scale, data), name=name, offered_by=package)

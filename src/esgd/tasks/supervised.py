@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import ceil, nan
 from typing import Any
 
@@ -17,8 +17,11 @@ from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
+from esgd.tasks.inspection import Concern, concerns
+from esgd.tasks.losses import constant_loss
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
+from esgd.tasks.samples import some_samples
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
 from esgd.tasks.weights import target_weights
 
@@ -269,6 +272,26 @@ class Supervised:
     def data(self) -> list[Any]:
         splits = (self._train, self._fitness, self._pick, self._test, self._calibration)
         return [split.data() for split in splits if split is not None]
+
+    # What the data are like
+
+    def look(self, network: nn.Module) -> Iterator[Concern]:
+        splits = {"train": self._train, "fitness": self._fitness, "test": self._test}
+        known = {name: split for name, split in splits.items() if split is not None}
+        samples = [each for name, split in known.items() if (each := some_samples(name, split)) is not None]
+        return concerns(samples, known, self._loss, network)
+
+    def constant_fitness(self) -> float | None:
+        return self._constant
+
+    @cached_property
+    def _constant(self) -> float | None:
+        if self.select is not None or self._fitness is None or self._fitness.samples is None:
+            return None
+        targets = [_checked_form(batch)[-1] for _, batch in self._fitness.parts(_part_size(self._fitness))]
+        if not all(isinstance(each, Tensor) and each.shape[1:] == targets[0].shape[1:] for each in targets):
+            return None
+        return constant_loss(self._loss, torch.cat(targets))
 
     def describe(self) -> dict[str, Any]:
         splits = {"train": self._train, "fitness": self._fitness, "pick": self._pick, "test": self._test}

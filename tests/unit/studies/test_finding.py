@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from esgd._entry_points import DATASETS, STUDIES
+from esgd._study_names import study_names
 from esgd.errors import DataError, ForeignCodeError, RecipeError, TaskError
 from esgd.studies import download, find_study
-from esgd.studies.finding import study_names
 from tests.command import esgd
 from tests.installed import STUDY, installed
 

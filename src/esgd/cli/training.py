@@ -1,0 +1,65 @@
+"""What `esgd run` and `esgd resume` do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from esgd.fit import Result, fit
+from esgd.integrations import Tracker
+from esgd.recipe import Recipe
+from esgd.report.arms import BASELINE
+from esgd.stopping import StopRule
+from esgd.studies import Study, begin, founded
+
+
+def train(
+    study: Study,
+    recipe: Recipe,
+    seed: int,
+    folder: Path,
+    origin: str,
+    *,
+    engine: str = "auto",
+    progress: str,
+    trackers: Sequence[Tracker],
+    stop: Sequence[StopRule],
+    allow: Collection[str],
+) -> Result:
+    """Train a population. If the study has a network to start from, train it first, in a folder beside."""
+    task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
+    begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
+    recipe = founded(recipe, begun.model if begun else None)
+    return fit(
+        task,
+        recipe,
+        seed=seed,
+        run=folder,
+        engine=engine,
+        progress=progress,
+        trackers=trackers,
+        stop=stop,
+        on_interrupt="raise",
+        origin=origin,
+        allow=allow,
+    )
+
+
+def summary(folder: Path, result: Result) -> dict[str, Any]:
+    """What is told of a run that has ended."""
+    last = result.history[-1]
+    held = sum(line["guarantee"] == "held" for line in result.history)
+    return {
+        "run": str(folder),
+        "fitness": result.fitness,
+        "metrics": result.metrics,
+        "test": result.test,
+        "generations": len(result.history),
+        "stopped": result.stopped,
+        "guarantee_held": held,
+        "leader": last["leader"],
+        "parameters": result.population.genome.size,
+        "verdict": next((note["text"] for note in last["notes"] if note["kind"] == "constant"), None),
+        "notes": [note["text"] for line in result.history for note in line["notes"]],
+    }

@@ -1,0 +1,143 @@
+"""The look before training, and the verdict after it, as a user meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import esgd
+from esgd import Recipe, Supervised
+from esgd.operators import Perturbed
+from tests.command import esgd as command
+from tests.small import classify, mlp
+
+RECIPE = Recipe(population=8, generations=3, sgd_epochs=12)
+WRONG_ADVICE = ("sigma", "lower the top", "Lower their top", "lower elites", "Lower elites", "Anneal")
+
+
+def kinds(result: esgd.Result) -> list[list[str]]:
+    return [[note["kind"] for note in line["notes"]] for line in result.history]
+
+
+def notes(result: esgd.Result) -> str:
+    return " ".join(note["text"] for line in result.history for note in line["notes"])
+
+
+def run(task: Supervised, recipe: Recipe = RECIPE, **given: Any) -> esgd.Result:
+    return esgd.fit(task, recipe, seed=0, engine="loop", **{"progress": False, **given})
+
+
+def split(x: Tensor, y: Tensor) -> dict[str, Any]:
+    return {"train": (x[:300], y[:300]), "fitness": (x[300:450], y[300:450]), "test": (x[450:], y[450:])}
+
+
+def network(outputs: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, outputs))
+
+
+def tiny_features(scale: float = 1e-3) -> Supervised:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 10, generator=g)
+    y = (x @ torch.randn(10, generator=g) > 0).long()
+    return Supervised(network(2), F.cross_entropy, **split(x * scale, y))
+
+
+def large_targets() -> Supervised:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 10, generator=g)
+    y = 2e5 + 1e5 * torch.tanh(x @ torch.randn(10, generator=g) / 3)[:, None]
+    return Supervised(network(1), F.mse_loss, **split(x, y))
+
+
+@pytest.mark.parametrize(("task", "kind"), [(tiny_features(), "scale"), (large_targets(), "targets")])
+def test_data_of_a_wrong_scale_get_the_advice_that_helps_and_no_other(task: Supervised, kind: str) -> None:
+    result = run(task)
+    assert kind in kinds(result)[0]
+    assert kinds(result)[-1] == ["constant"]
+    assert "esgd.scaled(task)" in notes(result)
+    assert not [advice for advice in WRONG_ADVICE if advice in notes(result)]
+
+
+@pytest.mark.parametrize("task", [tiny_features(), large_targets()])
+def test_the_advice_helps(task: Supervised) -> None:
+    result, constant = run(esgd.scaled(task)), esgd.scaled(task).constant_fitness()
+    assert constant is not None
+    assert result.fitness < 0.3 * constant
+    assert not {"scale", "targets", "untrained", "constant"} & {kind for line in kinds(result) for kind in line}
+
+
+def test_sound_data_get_no_note_before_and_no_verdict_after() -> None:
+    assert not {"scale", "constant"} & {kind for line in kinds(run(tiny_features(scale=1.0))) for kind in line}
+
+
+def test_networks_that_are_all_one_are_noted() -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(7)
+        return mlp()
+
+    recipe = Recipe(population=3, generations=1, sgd_epochs=1)
+    assert "identical" in kinds(run(classify(make), recipe))[0]
+    assert "all 3 individuals start as one" in notes(run(classify(make), recipe))
+    assert "identical" not in kinds(run(classify(), recipe))[0]
+    assert "identical" not in kinds(run(classify(make), Recipe(population=3, generations=1, start=Perturbed())))[0]
+
+
+def test_notes_on_the_data_are_said_before_training_and_once(capfd: pytest.CaptureFixture[str]) -> None:
+    run(tiny_features(), Recipe(population=3, generations=1, sgd_epochs=1), progress="plain")
+    said = capfd.readouterr().err
+    assert said.count("Initial weights and learning-rate ranges are made for") == 1
+    assert said.index("note: The values of input 0") < said.index("k=1")
+
+
+def test_a_resumed_run_does_not_say_them_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = Recipe(population=3, generations=1, sgd_epochs=1)
+    once = run(tiny_features(), recipe, run=tmp_path / "r", report=False)
+    capfd.readouterr()
+    again = run(tiny_features(), recipe, run=tmp_path / "r", report=False, progress="plain")
+    assert "made for values of about 1" not in capfd.readouterr().err
+    assert again.history == once.history
+
+
+def test_evolve_has_them_in_its_first_generation() -> None:
+    recipe = Recipe(population=3, generations=2, sgd_epochs=1)
+    first, second = esgd.evolve(tiny_features(), recipe, seed=0, engine="loop")
+    assert "scale" in [note.kind for note in first.notes]
+    assert "scale" not in [note.kind for note in second.notes]
+
+
+def test_a_look_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(task: Supervised, network: nn.Module) -> list[Any]:
+        return []
+
+    recipe = Recipe(population=3, generations=2, sgd_epochs=1)
+    looked = run(tiny_features(), recipe)
+    monkeypatch.setattr(Supervised, "look", blind)
+    unseen = run(tiny_features(), recipe)
+    assert torch.equal(looked.population.rows, unseen.population.rows)
+    assert kinds(looked)[0] != kinds(unseen)[0]
+
+
+TASK = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+import esgd
+
+x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) * 1e-4
+y = (x[:, 0] > 0).long()
+task = esgd.Supervised(lambda: nn.Linear(3, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
+"""
+
+
+def test_the_summary_of_a_command_has_a_line_for_the_verdict(tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(TASK)
+    sizes = ("--set", "population=3", "--set", "generations=1", "--set", "sgd_epochs=1")
+    done = command("run", "tiny:task", *sizes, "--engine", "loop", "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no better than that of a constant answer" in done.stdout
