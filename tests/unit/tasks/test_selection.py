@@ -180,3 +180,8 @@ def test_what_cannot_select_is_refused(changes: Any, said: str) -> None:
     with pytest.raises(TaskError) as refused:
         supervised(metrics={"f1": macro_f1}, **changes)
     assert said in str(refused.value)
+
+
+def test_the_best_constant_answer_is_known_for_a_loss_only() -> None:
+    assert supervised().constant_fitness() is not None
+    assert supervised(metrics={"accuracy": accuracy}, select="accuracy", mode="max").constant_fitness() is None
