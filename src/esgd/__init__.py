@@ -2,6 +2,7 @@
 
 from esgd import _serialization, engines, operators, policies, recipe, rules, schedules, sizes, species
 from esgd.algorithm import evolve
+from esgd.deploy import Ensemble
 from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
 from esgd.fit import Result, fit
@@ -16,6 +17,7 @@ __version__ = "0.1.0.dev0"
 _serialization.name_shortly(policies, schedules, species, operators, engines, recipe, sizes)  # what a TOML file names
 
 __all__ = [
+    "Ensemble",
     "EsgdError",
     "FineTuning",
     "Generation",

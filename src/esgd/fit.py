@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,20 @@ from esgd._initialization import prepare
 from esgd._notebook_cards import BLUE, GREY, card, sparkline
 from esgd._serialization import decode, encode
 from esgd._trust import package_named, packages
+from esgd._validation import check_number
 from esgd.algorithm import generations
+from esgd.deploy import Ensemble, candidates, greedy_ensemble, greedy_soup
 from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import bits, requested, settle
 from esgd.engines.computing import Computing
-from esgd.errors import RecipeError, RunError
+from esgd.errors import RecipeError, RunError, TaskError
 from esgd.generation import Growing, State
 from esgd.policies import phrase
-from esgd.population import Population
+from esgd.population import Individual, Population
 from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
-from esgd.protocols import Engine, Rules, Task
+from esgd.protocols import Average, Engine, Rules, Task
 from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
@@ -44,20 +47,74 @@ class Result:
     | attribute    | meaning                                                                              |
     |--------------|--------------------------------------------------------------------------------------|
     | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual of the whole run, or    |
-    |              | what the task's split picked among the elites                                        |
-    | `fitness`    | its fitness                                                                          |
+    |              | what the task's split picked among the elites. It is one module, yours to change     |
+    | `fitness`    | its fitness, as the run measured it                                                  |
     | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
     | `run`        | the run folder, if there is one                                                      |
+    | `task`, `recipe`, `engine` | what was run; None where a result was loaded without it                |
+
+    All networks of a run share the frozen parameters of `make_model`: copy one with `copy.deepcopy` before you train
+    what was frozen.
     """
 
     state: State
     history: list[dict[str, Any]]
     run: Path | None = None
+    task: Task | None = None
+    recipe: Recipe | None = None
+    engine: Engine | None = None
 
-    @property
+    @cached_property
     def model(self) -> nn.Module:
         return self.state.archive.best.module()
+
+    def top(self, k: int) -> list[nn.Module]:
+        """k networks: the one that `model` was made from, then the others of the last generation, fittest first. They
+        are new modules each time."""
+        found = candidates(self.state)
+        meaning = f"It is a number of networks, and this run has {len(found)}. Use top({min(5, len(found))})."
+        check_number("k", k, at_least=1, at_most=len(found), whole=True, meaning=meaning)
+        return [Individual(found, i).module() for i in range(k)]
+
+    def ensemble(
+        self, k: int, *, task: Task | None = None, average: Average | None = None, device: str = "cpu"
+    ) -> Ensemble:
+        """At most k networks as one, which averages their probabilities, or else their outputs.
+
+        It begins with the network of `model`, then adds the one that lowers the fitness of the ensemble most, and ends
+        where none does. So its fitness is never worse. The choice takes at most k forward passes of each individual
+        over the fitness split; an input to the ensemble takes one of each of its networks. `average` is known for
+        torch's losses; see `Ensemble`. A result that was loaded without its `task` needs it here.
+        """
+        meaning = "It is the largest number of networks in the ensemble. Use ensemble(5)."
+        check_number("k", k, at_least=1, whole=True, meaning=meaning)
+        data = self._data(task, f"ensemble({k}, task=task)", "or choose yourself: esgd.Ensemble(result.top(5), …)")
+        return greedy_ensemble(data, candidates(self.state), k, average=average, device=device)
+
+    def soup(self, *, task: Task | None = None, engine: str | Engine | None = None) -> nn.Module:
+        """One network: the average of the weights of several (a greedy soup), as fast as any one of them.
+
+        It begins with the network of `model`, then takes the others in, fittest first, if the average of all is not
+        worse. So its fitness is never worse. The choice takes one forward pass of each individual over the fitness
+        split. `engine` is the run's own unless given. A result that was loaded without its `task` needs it here.
+        """
+        found, data = candidates(self.state), self._data(task, "soup(task=task)", "or use result.model")
+        buffers = self.recipe.buffers if self.recipe is not None else None
+        return greedy_soup(data, found, first=0, buffers=buffers, engine=engine or self.engine or "auto").model
+
+    def _data(self, given: Task | None, call: str, otherwise: str) -> Task:
+        data = given or self.task
+        if data is None:
+            raise TaskError(
+                f"this result has no data: it was loaded without its task, and networks are chosen by their fitness "
+                f"together, which is measured on data. Give the task: result.{call}; {otherwise}."
+            )
+        return data
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy, as if loaded from a folder: data and functions of a task stay where they are."""
+        return {**self.__dict__, "task": None, "recipe": None, "engine": None}
 
     @property
     def fitness(self) -> float:
@@ -173,7 +230,8 @@ def fit(
             followers.finish(state.archive.best.module())
             if folder.path is not None and report:
                 _write_report(folder.path, reports)
-    return Result(replace(state, history=Growing(history)), history, folder.path)
+    state = replace(state, history=Growing(history))
+    return Result(state, history, folder.path, task, recipe, choice.engine)
 
 
 def _id(manifest: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from esgd._batches import copied, to_device
 from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
-from esgd.protocols import Batch, Settings
+from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
+from esgd.tasks.outputs import average_for
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
 
 Loss = Callable[[Any, Any], Tensor]
@@ -104,6 +105,11 @@ class Supervised:
         splits = {"train": self._train, "fitness": self._fitness, "pick": self._pick, "test": self._test}
         sizes = ", ".join(f"{name} {split.samples or 'stream'}" for name, split in splits.items() if split)
         return f"Supervised({sizes}, batch_size={self.batch_size})"
+
+    @property
+    def average(self) -> Average:
+        """How an ensemble of networks averages their outputs: known for torch's own losses."""
+        return average_for(self._loss)
 
     # Training
 
