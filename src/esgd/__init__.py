@@ -7,6 +7,7 @@ from esgd.engines import Loop, Pool, Ray, Vmap
 from esgd.errors import EsgdError
 from esgd.fit import Result, fit
 from esgd.generation import Generation, State
+from esgd.load import load
 from esgd.policies import Policy
 from esgd.population import Population
 from esgd.recipe import FineTuning, Recipe
@@ -33,6 +34,7 @@ __all__ = [
     "Vmap",
     "evolve",
     "fit",
+    "load",
     "operators",
     "rules",
     "schedules",

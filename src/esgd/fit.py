@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from esgd._continuing import check_longer, marked, resumed
 from esgd._initialization import prepare
 from esgd._notebook_cards import BLUE, GREY, card, sparkline
 from esgd._serialization import decode, encode
@@ -35,6 +36,7 @@ from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
+from esgd.run.model import describe_frozen
 from esgd.run.tables import Frame, as_frame
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
@@ -158,6 +160,8 @@ def fit(
     *,
     seed: int,
     run: str | Path | None = None,
+    extend: bool = False,
+    resume: Result | State | Population | None = None,
     engine: str | Engine = "auto",
     progress: bool | str = True,
     trackers: Sequence[Tracker] = (),
@@ -171,6 +175,11 @@ def fit(
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
     of another run is refused. At the end `report.html` is written there, unless `report` is False.
 
+    With `extend`, a run in the folder continues where it has ended with another recipe, which has more generations all
+    in all: `recipe.extended(20)`, or other rules. Seed, data and network must be its own. `resume` begins with what
+    another run has given: its result, or the state of a generation, as generation k + 1; or a population, as generation
+    1. Either way no elite gets worse than it was, as long as the fitness is the same.
+
     `progress` is True (bars on a terminal, a figure in a notebook, plain lines in a file), False for nothing, or one of
     "bars", "plain", "json". `trackers` receive every generation; see `esgd.integrations`. If one fails during the run,
     there is a warning and the run continues. `origin` is the name by which `esgd resume` finds the task: a built-in, a
@@ -180,18 +189,38 @@ def fit(
     from; `allow` adds further packages.
     """
     recipe = recipe or Recipe()
-    rules = prepare(task, recipe, seed)
+    given = resume.state if isinstance(resume, Result) else resume
+    rules = prepare(task, recipe, seed, given)
     seed = rules.seeds.root
     check_trackers(trackers)
     check_progress(progress)
     request = requested(engine)  # a wrong engine is refused before a folder is made
+    if extend and run is None:
+        raise RecipeError(
+            "extend=True needs the folder of the run that is extended: run=…. A result is continued by resume."
+        )
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
-        this = _identity(recipe, seed, rules)
-        known = folder.begun(this, defaults=Recipe().described(), allow=trusted)
+        this = _identity(recipe, seed, rules) | resumed(given, resume.recipe if isinstance(resume, Result) else None)
+        known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
         choice = _choice(request, known, rules, recipe, trusted)
-        manifest = known or folder.claim(describe(this, engine=encode(choice.engine), why=choice.why, origin=origin))
-        state, damaged = folder.latest(rules.genome, run=digest(manifest), allow=trusted)
+        manifest = known or folder.claim(
+            describe(
+                this,
+                engine=encode(choice.engine),
+                why=choice.why,
+                origin=origin,
+                frozen=describe_frozen(rules.genome.template),
+            )
+        )
+        state, damaged = folder.latest(rules.genome, manifest, allow=trusted)
+        if other and folder.path is not None:
+            check_longer(recipe, state, folder.path)
+            manifest = folder.extend(manifest, this["recipe"], after=state.k if state else 0)
+        if state is None and isinstance(given, State):
+            folder.adopt(given, run=digest(manifest, given.k))
+            state = given
+        state = marked(state, manifest)
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
@@ -204,15 +233,16 @@ def fit(
             for problem in damaged:
                 reports.say(f"{problem} Continuing from generation {done}.")
             if state:
-                reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are already done.")
+                where = "" if folder.path is None else f"{folder.path}: "
+                reports.say(f"{where}{done} of {recipe.stage_count} generations are already done.")
             try:
                 if done < recipe.stage_count:
                     if choice.why:
                         reports.say(choice.why)
-                    to_come = generations(rules, recipe, choice.engine, state, reports.tick)
-                    state = None  # while a generation is made, the one before is not kept in memory
+                    to_come = generations(rules, recipe, choice.engine, state or given, reports.tick)
+                    state = given = None  # while a generation is made, the one before is not kept in memory
                     for generation in to_come:
-                        history.append(folder.save(generation.state, run=digest(manifest)))
+                        history.append(folder.save(generation.state, run=digest(manifest, generation.k)))
                         reports.generation(generation)
                         followers.write(history[-1])
                         done, state = generation.k, generation.state if generation.k == recipe.stage_count else None

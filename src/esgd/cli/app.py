@@ -106,6 +106,9 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    generations: Annotated[
+        int | None, typer.Option(metavar="K", help="extend the run until it has K generations, all in all")
+    ] = None,
     data: Data = None,
     engine: EngineName = "auto",
     track: Track = None,
@@ -114,7 +117,8 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run that was stopped, with bit-identical results. By default it keeps its engine."""
+    """Continue a run that was stopped, with bit-identical results, or a finished one with more generations. By default
+    it keeps its engine."""
     manifest = RunFolder(folder).manifest()
     if manifest is None:
         raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
@@ -127,12 +131,22 @@ def resume(
     try:
         study, seed = find_study(manifest["origin"], data=data, allow=allow), manifest["seed"]
         recipe = Recipe.from_dict(manifest["recipe"], allow={*allow, *study.packages})
+        if generations is not None and generations != recipe.generations:  # the same command again continues
+            recipe = recipe.extended(generations)
     except RecipeError as error:
         raise RunError(f"{str(folder / 'manifest.json')!r}: {error}") from error
     trackers = [choose_tracker(text) for text in track or []]
-    shown = progress_of(progress, quiet=quiet)
     result = _train(
-        study, recipe, seed, folder, manifest["origin"], engine=engine, progress=shown, trackers=trackers, allow=allow
+        study,
+        recipe,
+        seed,
+        folder,
+        manifest["origin"],
+        extend=generations is not None,
+        engine=engine,
+        progress=progress_of(progress, quiet=quiet),
+        trackers=trackers,
+        allow=allow,
     )
     _print(as_json, _summary(folder, result), show_result)
 
@@ -144,6 +158,7 @@ def _train(
     folder: Path,
     origin: str,
     *,
+    extend: bool = False,
     engine: str = "auto",
     progress: str,
     trackers: Sequence[Tracker],
@@ -158,6 +173,7 @@ def _train(
         recipe,
         seed=seed,
         run=folder,
+        extend=extend,
         engine=engine,
         progress=progress,
         trackers=trackers,
