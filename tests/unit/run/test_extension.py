@@ -27,8 +27,8 @@ LONGER = RECIPE.extended(4)
 FIXED = Fixed(policy=esgd.Policy(optimizer="adam", hyper={"lr": 0.01}))
 
 
-class KilledError(Exception):
-    pass
+class KilledError(BaseException):
+    """Passes through everything, as a signal would."""
 
 
 def fit(recipe: esgd.Recipe = RECIPE, task: Any = None, **options: Any) -> esgd.Result:
@@ -47,7 +47,7 @@ def dying(generations: int) -> Any:
 
         def write(self, record: Any) -> None:
             if record["k"] == generations:
-                raise KeyboardInterrupt
+                raise KilledError
 
         def close(self, model: Any) -> None:
             pass
@@ -115,7 +115,7 @@ def test_a_killed_extension_ends_with_the_same_bits(
 ) -> None:
     folder = tmp_path / "run"
     fit(run=folder)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KilledError):
         fit(LONGER, run=folder, extend=True, trackers=[dying(k)])
     fit(LONGER, run=folder, **again)
     assert bits(folder) == bits(extended)
@@ -149,7 +149,7 @@ def test_a_run_is_extended_more_than_once(folder: Path) -> None:
 
 def test_a_run_that_was_stopped_on_its_way_is_extended_from_there(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KilledError):
         fit(run=folder, trackers=[dying(1)])
     result = fit(LONGER, run=folder, extend=True)
     assert list(notes(result)) == [2]
@@ -279,7 +279,7 @@ def test_a_result_is_continued_in_a_folder_of_its_own_also_after_a_kill(result: 
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     fit(LONGER, resume=result, run=whole)
     assert verify(whole).faults == ()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KilledError):
         fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
     again = fit(LONGER, resume=result, run=folder)
     assert bits(folder) == bits(whole)
