@@ -32,6 +32,7 @@ from esgd.population import Individual, Population
 from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
 from esgd.protocols import Average, Engine, Rules, Task
+from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.report import write_run
 from esgd.run import open_folder
@@ -239,7 +240,7 @@ def fit(
                 if done < recipe.stage_count:
                     if choice.why:
                         reports.say(choice.why)
-                    to_come = generations(rules, recipe, choice.engine, state or given, reports.tick)
+                    to_come = in_turns(generations(rules, recipe, choice.engine, state or given, reports.tick))
                     state = given = None  # while a generation is made, the one before is not kept in memory
                     for generation in to_come:
                         history.append(folder.save(generation.state, run=digest(manifest, generation.k)))

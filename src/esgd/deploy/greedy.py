@@ -55,7 +55,7 @@ def _scored(
         batch = to_device(batch, torch.device(device))
         samples += task.size(batch)
         for number, ensemble in enumerate(ensembles):
-            with global_randomness(Seeds(0).integer("ensemble")):
+            with global_randomness(Seeds(0).integer("ensemble")):  # where a fitness draws, all see the same
                 sums[number] += float(task.fitness(ensemble, batch))
         for network in remembering:
             network.forget()

@@ -13,7 +13,7 @@ from esgd.engines import choose
 from esgd.operators import Fresh, Gaussian, Reestimated, intermediate
 from esgd.population import Birth, Individual, Population
 from esgd.protocols import BufferRule, Engine, Rules, Scores, Task
-from esgd.randomness import Seeds
+from esgd.randomness import TURN, Seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def greedy_soup(
     )
     order = population.order[: elites or len(population)]
     order = order if first is None else [first, *(i for i in order if i != first)]
-    with choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
+    with TURN, choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
         mates: tuple[int, ...] = (order[0],)
         fitness = float(population.fitness[order[0]])
         for candidate in order[1:]:

@@ -214,7 +214,7 @@ class RunFolder:
         self._check_there(kept)
         with explained(self.path, "Finishing the run", kept):
             for path in checkpoint.saved(self.checkpoints):
-                if not checkpoint.is_whole(path, run=digest(manifest)):
+                if not checkpoint.is_whole(path, run=digest(manifest, int(path.name))):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
