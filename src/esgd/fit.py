@@ -221,7 +221,7 @@ def fit(
         if state is None and isinstance(given, State):
             folder.adopt(given, run=digest(manifest, given.k))
             state = given
-        state = marked(state, manifest)
+        state = marked(state, manifest, given)
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)

@@ -36,7 +36,7 @@ from esgd.run.checksums import SUMS, write_sums
 from esgd.run.extension import extended
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
-from esgd.run.manifest import MANIFEST, differences, digest, read_manifest
+from esgd.run.manifest import MANIFEST, RESUMED, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
 from esgd.run.place import located
 
@@ -115,7 +115,8 @@ class RunFolder:
         known = self.manifest()
         if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
             return None, False
-        found = differences(known, identity, defaults=defaults, allow=allow)
+        whence = {RESUMED: known.get(RESUMED)}  # what it began with is in the folder, and need not be given again
+        found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
         of_recipe = all(each.startswith("recipe.") for each in found)
         if found and not (extend and of_recipe):
             shown = "\n  ".join(found[:12])

@@ -286,6 +286,23 @@ def test_a_result_is_continued_in_a_folder_of_its_own_also_after_a_kill(result: 
     assert len(again.history) == 4
 
 
+def test_a_folder_that_began_with_a_result_continues_without_it_as_long_as_it_has_a_checkpoint(
+    result: esgd.Result, tmp_path: Path
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    fit(LONGER, resume=result, run=whole)
+    with pytest.raises(KilledError):
+        fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
+    fit(LONGER, run=folder)
+    assert bits(folder) == bits(whole)
+    for path in (folder / "checkpoint").glob("0*"):
+        (path / "state.json").unlink()
+    with pytest.raises(RunError, match="resume=result"):
+        fit(LONGER, run=folder)
+    fit(LONGER, resume=result, run=folder)
+    assert bits(folder) == bits(whole)
+
+
 def test_a_folder_that_began_with_another_result_is_refused(result: esgd.Result, tmp_path: Path) -> None:
     fit(LONGER, resume=result, run=tmp_path / "run")
     with pytest.raises(RunError, match="belongs to another run:\n  resumed"):
