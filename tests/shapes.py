@@ -1,12 +1,29 @@
 """The checker that holds the library to its shape annotations while the tests run; conftest.py installs it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jaxtyping
 from beartype import beartype
 
 SHAPED = re.compile(r"\b(Float|Int|Bool|Shaped|Row)\b")
+
+
+def install(modules: Sequence[str]) -> None:
+    """Check these modules when they are imported."""
+    wrap = jaxtyping.jaxtyped
+
+    def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
+        """Wrap classes, and functions that say a shape: every call of a wrapped one takes time."""
+        return lambda item: wrap(item, typechecker=typechecker) if isinstance(item, type) or _is_shaped(item) else item
+
+    jaxtyping.jaxtyped = jaxtyped
+    jaxtyping.install_import_hook(modules, f"{__name__}.checked")
+
+
+def _is_shaped(function: Callable[..., Any]) -> bool:
+    return any(SHAPED.search(str(hint)) for hint in function.__annotations__.values())
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

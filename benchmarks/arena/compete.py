@@ -31,7 +31,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
     recipe = {**ARMS, **HINDSIGHT}[arm](made, work)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on a run's health are not what is measured here
-        result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False)
+        result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False, on_interrupt="raise")
     history = result.history
     spent = list(accumulate(passes(line["ledger"]) for line in history))
     looks = sum(line["ledger"]["fitness_sgd"] for line in history) / spent[-1]
@@ -42,7 +42,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
         "seed": seed,
         "budget": budget,
         "spent": spent[-1] / work,
-        "seconds": sum(line["seconds"]["total"] for line in history),
+        "seconds": sum(sum(line["seconds"].values()) for line in history),
         "shares": {"sgd": 1.0 - looks - offspring, "looks": looks, "offspring": offspring},
         "fitness": result.fitness,
         "test": result.test["loss"],

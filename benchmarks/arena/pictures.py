@@ -56,7 +56,7 @@ def _converged(seed: int) -> dict[str, Tensor]:
     policy = Policy(optimizer="sgd", hyper={"lr": 0.03, "momentum": 0.9, "weight_decay": 5e-3}, schedule=CosineRun())
     task = photographs(seed)
     recipe = esgd.rules.single(task, 3.0 * CONVERGED * SIZES[0], policy=policy)
-    result = esgd.fit(task, recipe, seed=seed, engine="loop:threads=1", progress=False)
+    result = esgd.fit(task, recipe, seed=seed, engine="loop:threads=1", progress=False, on_interrupt="raise")
     return result.model.state_dict()
 
 

@@ -15,7 +15,7 @@ from esgd.health import examine
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Individual, Population
-from esgd.protocols import Picks, Task, Trained
+from esgd.protocols import Measures, Picks, Task, Trained
 from esgd.recipe import Recipe, Stage
 
 
@@ -61,6 +61,8 @@ class Recorder:
             waiver=self.waiver,
             test=self.task.test(archive.best.module()),
             pick=picked,
+            metrics=self.task.fitness_metrics(archive.best.module()) if isinstance(self.task, Measures) else {},
+            select=self.task.select if isinstance(self.task, Measures) else None,
             work=replace(work, fitness_evolution=work.fitness_evolution + looked),
             seconds=perf_counter() - self.begun,
             state=State(k, population, archive, self.history, self.past),

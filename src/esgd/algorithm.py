@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from esgd._initialization import Origin, begin, prepare
 from esgd._recorder import Recorder
@@ -32,7 +32,7 @@ def evolve(
     return in_turns(generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick))
 
 
-def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Iterator[Generation]:
+def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:
     """Algorithm 1 for rules that are prepared and an engine that is chosen."""
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as session:

@@ -55,6 +55,10 @@ class TrackerError(EsgdError, RuntimeError):
     """A tracker cannot be opened, or a value is not a tracker; raised before training starts."""
 
 
+class StopRun(Exception):  # noqa: N818  # it is no error: it ends a run as StopIteration ends a loop
+    """Raised by a stop rule or a callback of `fit` to stop the run; its text is the reason."""
+
+
 class MissingExtraError(EsgdError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,19 @@ from torch import nn
 
 from esgd._continuing import check_longer, marked, resumed
 from esgd._initialization import prepare
+from esgd._last_state import LastState
 from esgd._notebook_cards import BLUE, GREY, card, sparkline
 from esgd._serialization import decode, encode
 from esgd._trust import package_named, packages
 from esgd._validation import check_number
 from esgd.algorithm import generations
+from esgd.callbacks import Watchers
 from esgd.deploy import Ensemble, candidates, greedy_ensemble, greedy_soup
 from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import bits, requested, settle
 from esgd.engines.computing import Computing
-from esgd.errors import RecipeError, RunError, TaskError
+from esgd.errors import RecipeError, RunError, StopRun, TaskError
 from esgd.generation import Growing, State
 from esgd.policies import phrase
 from esgd.population import Individual, Population
@@ -38,7 +41,9 @@ from esgd.report import write_run
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.model import describe_frozen
+from esgd.run.stop import Stop
 from esgd.run.tables import Frame, as_frame
+from esgd.stopping import StopRule
 
 _CURVES = (("best", BLUE, "best"), ("elites", GREY, "elite_mean"))
 
@@ -55,6 +60,7 @@ class Result:
     | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
     | `run`        | the run folder, if there is one                                                      |
+    | `stopped`    | why the run ended before its last generation; empty if it did not                    |
     | `task`, `recipe`, `engine` | what was run; None where a result was loaded without it                |
 
     All networks of a run share the frozen parameters of `make_model`: copy one with `copy.deepcopy` before you train
@@ -64,6 +70,7 @@ class Result:
     state: State
     history: list[dict[str, Any]]
     run: Path | None = None
+    stopped: str = ""
     task: Task | None = None
     recipe: Recipe | None = None
     engine: Engine | None = None
@@ -132,6 +139,11 @@ class Result:
         """Metrics of `model` on the split that selection never saw."""
         return dict(self.history[-1]["test"])
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The task's metrics of `model` on the fitness split."""
+        return dict(self.history[-1].get("metrics", {}))
+
     def frame(self, of: str = "generations") -> Frame:
         """The history as a tidy pandas DataFrame: a row per generation, or, of "individuals", a row per generation
         and individual. `esgd.run.tables` says which columns there are."""
@@ -142,10 +154,12 @@ class Result:
         leader = phrase(last["leader"]) if last["leader"] else "untrained"
         facts = {
             "fitness": f"{self.fitness:.6g}",
+            **{name: "–" if value is None else f"{value:.4g}" for name, value in self.metrics.items()},
             **{f"test {name}": "–" if value is None else f"{value:.4g}" for name, value in self.test.items()},
             "generations": len(self.history),
             "leader": leader,
             **({"run": self.run} if self.run else {}),
+            **({"stopped": self.stopped} if self.stopped else {}),
         }
         curves = ((name, colour, [line[key] for line in self.history]) for name, colour, key in _CURVES)
         return card("Result", facts, sparkline(curves))
@@ -166,6 +180,9 @@ def fit(
     engine: str | Engine = "auto",
     progress: bool | str = True,
     trackers: Sequence[Tracker] = (),
+    stop: StopRule | Iterable[StopRule] | None = None,
+    callbacks: Sequence[object] = (),
+    on_interrupt: str = "return",
     origin: str = "",
     report: bool = True,
     allow: Collection[str] = (),
@@ -183,11 +200,17 @@ def fit(
 
     `progress` is True (bars on a terminal, a figure in a notebook, plain lines in a file), False for nothing, or one of
     "bars", "plain", "json". `trackers` receive every generation; see `esgd.integrations`. If one fails during the run,
-    there is a warning and the run continues. `origin` is the name by which `esgd resume` finds the task: a built-in, a
-    TOML file or "package.module:task".
+    there is a warning and the run continues.
 
-    A run folder is data. It can name only our own values, and code of the packages that your recipe and engine come
-    from; `allow` adds further packages.
+    `stop` is a rule, or a list of rules, that may end the run early: `Patience(3)`, `Target(0.05)` or any function of
+    a generation (`esgd.stopping`). Called again with the same rule, a run that it stopped is returned as it is; without
+    the rule, or with another, it continues. `callbacks` are called when the run begins, a generation ends, the run ends
+    or an error occurs (`esgd.callbacks`). Ctrl-C returns the result so far, once a generation is finished; with
+    `on_interrupt="raise"`, as suits a loop of several runs, it is raised. `Result.stopped` says why a run ended early.
+
+    `origin` is the name by which `esgd resume` finds the task: a built-in, a TOML file or "package.module:task". A run
+    folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
+    `allow` adds further packages.
     """
     recipe = recipe or Recipe()
     given = resume.state if isinstance(resume, Result) else resume
@@ -195,6 +218,7 @@ def fit(
     seed = rules.seeds.root
     check_trackers(trackers)
     check_progress(progress)
+    watchers = Watchers(stop, callbacks, on_interrupt)
     request = requested(engine)  # a wrong engine is refused before a folder is made
     if extend and run is None:
         raise RecipeError(
@@ -225,6 +249,8 @@ def fit(
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
+        last = LastState(partial(folder.latest, rules.genome, manifest, allow=trusted))
+        folder.note_stop(Stop(watchers.spelt))
         with (
             reporter(progress, recipe=recipe, past=tuple(history)) as reports,
             following(trackers, subject, say=reports.say, warn=reports.warn) as followers,
@@ -237,32 +263,50 @@ def fit(
                 where = "" if folder.path is None else f"{folder.path}: "
                 reports.say(f"{where}{done} of {recipe.stage_count} generations are already done.")
             try:
-                if done < recipe.stage_count:
+                why = watchers.begin(subject, state if done < recipe.stage_count else None)
+                if done < recipe.stage_count and not why:
                     if choice.why:
                         reports.say(choice.why)
-                    to_come = in_turns(generations(rules, recipe, choice.engine, state or given, reports.tick))
-                    state = given = None  # while a generation is made, the one before is not kept in memory
-                    for generation in to_come:
-                        history.append(folder.save(generation.state, run=digest(manifest, generation.k)))
-                        reports.generation(generation)
-                        followers.write(history[-1])
-                        done, state = generation.k, generation.state if generation.k == recipe.stage_count else None
-                        del generation
-            except KeyboardInterrupt:
-                reports.say(_farewell(done, folder.path, origin, allow))
-                raise
-            except Exception as error:
-                if done and folder.path is not None:
-                    error.add_note(_farewell(done, folder.path, origin, allow))
-                raise
-            assert state is not None, "a recipe has at least one generation"
-            for mended in folder.finish(state, manifest):
-                reports.say(mended)
-            followers.finish(state.archive.best.module())
-            if folder.path is not None and report:
-                _write_report(folder.path, reports)
+                    with closing(
+                        in_turns(generations(rules, recipe, choice.engine, state or given, reports.tick))
+                    ) as to_come:
+                        state = given = None  # while a generation is made, the one before is not kept in memory
+                        for generation in to_come:
+                            history.append(folder.save(generation.state, run=digest(manifest, generation.k)))
+                            done = generation.k
+                            last.keep(generation.state)
+                            reports.generation(generation)
+                            followers.write(history[-1])
+                            why = watchers.generation(generation)
+                            state = generation.state if why or done == recipe.stage_count else None
+                            del generation
+                            if why:
+                                break
+                if state is None:
+                    raise StopRun(f"{why}. No generation is finished, so there is no result.")
+                if why and done < recipe.stage_count:
+                    folder.note_stop(Stop(watchers.spelt, done, why))
+                    reports.say(_stopped(why, f"{done} of {recipe.stage_count}", folder.path, origin, allow))
+                for mended in folder.finish(state, manifest):
+                    reports.say(mended)
+                followers.finish(state.archive.best.module())
+                if folder.path is not None and report:
+                    _write_report(folder.path, reports)
+            except (KeyboardInterrupt, Exception) as error:
+                why, farewell = watchers.ended_by(error), _farewell(done, folder.path, origin, allow)
+                state = last.again() if why else None
+                if state is not None or isinstance(error, KeyboardInterrupt):
+                    reports.say(farewell)
+                elif done and folder.path is not None:
+                    error.add_note(farewell)
+                if state is None:
+                    raise
+                history = list(state.history)
+    stopped = why if state.k < recipe.stage_count else ""
     state = replace(state, history=Growing(history))
-    return Result(state, history, folder.path, task, recipe, choice.engine)
+    result = Result(state, history, folder.path, stopped, task, recipe, choice.engine)
+    watchers.end(result)
+    return result
 
 
 def _id(manifest: Mapping[str, Any]) -> str:
@@ -323,9 +367,21 @@ def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
 def _farewell(done: int, path: Path | None, origin: str, allow: Collection[str]) -> str:
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
-    allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
-    how = f"esgd resume {path}{allowed}" if origin else "run the same program again"
+    how = _resume(path, origin, allow) if origin else "run the same program again"
     return f"Stopped. {done} generations are saved in {path}. To continue: {how}"
+
+
+def _stopped(why: str, k: str, path: Path | None, origin: str, allow: Collection[str]) -> str:
+    """What is said of a run that a rule or a callback has stopped: it is left out to continue past it."""
+    if path is None:
+        return f"Stopped after generation {k}: {why}."
+    how = f"{_resume(path, origin, allow)} --stop none" if origin else "call fit again without what stopped it"
+    return f"Stopped after generation {k}: {why}. It is saved in {path}. To continue: {how}"
+
+
+def _resume(path: Path, origin: str, allow: Collection[str]) -> str:
+    allowed = "".join(f" --allow-code {package}" for package in sorted({*allow, *_package_of(origin)}))
+    return f"esgd resume {path}{allowed}"
 
 
 def _package_of(origin: str) -> list[str]:

@@ -130,7 +130,7 @@ class Noted:
 
     def after(self, line: Mapping[str, Any]) -> Noted:
         """With one more generation."""
-        now = (line["test"].get("loss"), line["best"], line["k"])
+        now: Any = (held_out(line), line["best"], line["k"])
         known = [each for each in (self.lowest, now) if each is not None and None not in each]
         return Noted(self.kinds | {note["kind"] for note in line["notes"]}, min(known, default=None))
 
@@ -151,6 +151,8 @@ class Generation:
     | `test`                   | metrics of the kept network, the fittest unless a split picks, on the split    |
     |                          | that selection never sees                                                      |
     | `pick`                   | loss of the kept network on the split that picks; None if there is none        |
+    | `metrics`                | the task's metrics of the kept network on the fitness split                    |
+    | `select`                 | the metric that is the fitness, and "min" or "max"; None where it is the loss   |
     """
 
     k: int
@@ -171,6 +173,8 @@ class Generation:
     seconds: float
     test: Mapping[str, float]
     pick: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    select: tuple[str, str] | None = None
     notes: tuple[Note, ...] = ()
     state: State = field(repr=False)
 
@@ -191,8 +195,13 @@ class Generation:
         return self.population.elite_mean(self.elites)
 
     def __str__(self) -> str:
+        name, sign = ("", 1) if self.select is None else (f" {self.select[0]}", -1 if self.select[1] == "max" else 1)
+        measured = "".join(
+            f"{metric} {value:.4g}{f' (test {self.test[metric]:.4g})' if metric in self.test else ''}  "
+            for metric, value in self.metrics.items()
+        )
         return (
-            f"k={self.k}  best {self.best.fitness:.4g}  elites {self.elite_mean:.4g}  "
+            f"k={self.k}  best{name} {sign * self.best.fitness:.4g}  elites {sign * self.elite_mean:.4g}  {measured}"
             f"offspring among elites {self.offspring_among_elites:.0%}  leader {self.leader or 'untrained'}"
         )
 
@@ -202,6 +211,7 @@ class Generation:
             f"elites ({self.elites})": f"{self.elite_mean:.6g}",
             "offspring among elites": f"{self.offspring_among_elites:.0%}",
             "backed off": f"{self.backed_off} of {self.checked}",
+            **{name: f"{value:.4g}" for name, value in self.metrics.items()},
             **{f"test {name}": f"{value:.4g}" for name, value in self.test.items()},
             "leader": self.leader or "untrained",
             "guarantee": self.guarantee,
@@ -257,6 +267,8 @@ class Generation:
             "births": [birth.record() for birth in population.births],
             "test": {name: finite(value) for name, value in self.test.items()},
             **({} if self.pick is None else {"pick": self._picked(self.pick)}),
+            **({"metrics": {name: finite(value) for name, value in self.metrics.items()}} if self.metrics else {}),
+            **({} if self.select is None else {"select": dict(zip(("metric", "mode"), self.select, strict=True))}),
             "ledger": work.samples,
             "bytes_moved": work.bytes_moved,
             "seconds": {
@@ -274,6 +286,13 @@ class Generation:
     def _picked(self, loss: float) -> dict[str, float | None]:
         """The kept network: its loss on the split that picks, and its fitness."""
         return {"loss": finite(loss), "fitness": finite(float(self.state.archive.fitness[0]))}
+
+
+def held_out(line: Mapping[str, Any]) -> float | None:
+    """What selection goes by, on the test split: the loss, or the metric in its place; lower is better."""
+    selected = line.get("select")
+    value: float | None = line["test"].get(selected["metric"] if selected else "loss")
+    return -value if value is not None and selected and selected["mode"] == "max" else value
 
 
 def finite(value: float) -> float | None:

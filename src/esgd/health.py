@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from esgd.generation import Note, Noted
+from esgd.generation import Note, Noted, held_out
 from esgd.protocols import continues
 from esgd.recipe import Recipe
 
@@ -105,14 +105,22 @@ def _gap(line: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _drift(line: Mapping[str, Any], noted: Noted) -> Iterator[Note]:
-    loss, fitness = line["test"].get("loss"), line["best"]
+    loss, fitness, words = held_out(line), line["best"], _words(line)
     if noted.lowest is None or loss is None or fitness is None:
         return
     lowest, then, when = min(noted.lowest, (loss, fitness, line["k"]))
-    if loss > lowest * (1 + DRIFT) and fitness < then:
+    if loss > lowest + DRIFT * abs(lowest) and fitness < then:
+        what, sign, better, worse = words
         yield Note(
             "overfit",
-            f"Since generation {when} the best fitness fell from {then:.4g} to {fitness:.4g}, but the loss on the test "
-            f"split, which selection never sees, rose from {lowest:.4g} to {loss:.4g}. The population over-fits the "
-            f"fitness set. Enlarge the fitness set, or stop at {when}.",
+            f"Since generation {when} the best {what or 'fitness'} {better} from {sign * then:.4g} to "
+            f"{sign * fitness:.4g}, but the {what or 'loss'} on the test split, which selection never sees, {worse} "
+            f"from {sign * lowest:.4g} to {sign * loss:.4g}. The population over-fits the fitness set. Enlarge the "
+            f"fitness set, or stop at {when}.",
         )
+
+
+def _words(line: Mapping[str, Any]) -> tuple[str, int, str, str]:
+    """The metric that selection goes by, its sign, and the words for better and worse."""
+    selected = line.get("select", {"metric": "", "mode": "min"})
+    return selected["metric"], *((1, "fell", "rose") if selected["mode"] == "min" else (-1, "rose", "fell"))

@@ -30,8 +30,8 @@ Settings = Mapping[str, Any]
 class Task(Protocol):
     """Data, loss and fitness. A task never sees an optimizer or a population.
 
-    The fitness is a sum over fixed `parts` divided by the number of samples in them, so that an engine can visit
-    the parts in any order and stop early. A fitness that cannot be divided has one part.
+    The fitness is a sum over fixed `parts` divided by the number of samples in them, or by what a `Weighted` task says,
+    so that an engine can visit the parts in any order and stop early. A fitness that cannot be divided has one part.
     """
 
     @property
@@ -109,6 +109,29 @@ class Repeats(Protocol):
 
     def repeats(self, settings: Settings) -> int:
         """How often, with these settings. The ledger counts it."""
+        ...
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A task whose fitness is not divided by the number of samples: targets have weights, or some do not count."""
+
+    def divisor(self, batch: Batch) -> float:
+        """What the sum over a part counts as, in samples; it does not depend on the network."""
+        ...
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A task with metrics of its fitness split. One of them may be what selection goes by, instead of the loss."""
+
+    @property
+    def select(self) -> tuple[str, str] | None:
+        """The name of that metric, and "min" or "max"; the fitness is the metric, or for "max" its negative."""
+        ...
+
+    def fitness_metrics(self, module: nn.Module) -> dict[str, float]:
+        """The metrics by name; empty if there are none."""
         ...
 
 

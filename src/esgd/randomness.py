@@ -11,7 +11,7 @@ generation at a time: their results are those of runs alone, and no sooner there
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +76,7 @@ def global_randomness(seed: int) -> Iterator[None]:
                 np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def in_turns(steps: Iterator[T]) -> Iterator[T]:
+def in_turns(steps: Iterator[T]) -> Generator[T]:
     """The same values; while one is computed, no other thread computes one.
 
     >>> list(in_turns(iter("abc")))

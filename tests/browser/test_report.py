@@ -13,7 +13,7 @@ from esgd.report import write_run, write_runs
 from tests.unit.watch.histories import line
 from tests.unit.watch.histories import write_run as written
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_report_shows_the_views_and_asks_nobody(page: Page, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from esgd.watch import Runs, ServerAddress, open_server
 from tests.unit.odd_files import a_file_without_end, a_link_to_a_device, a_pipe, put
 from tests.unit.watch.histories import line, write_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 HOSTILE = "<img src=x onerror=alert(1)>..%2f.."
 
 

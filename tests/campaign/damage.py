@@ -24,7 +24,7 @@ from tests.campaign.case import Case, Ground, Plan
 from tests.campaign.harm import HARMS, TO_ANYTHING, TO_FILES, TO_FOLDERS
 from tests.campaign.victim import esgd, fork, without_report
 
-PLAN = Plan(full=1_050, quick=36, suite=4, limit=60.0)
+PLAN = Plan(full=1_050, quick=36, suite=2, limit=60.0)
 
 BASES: Mapping[str, Callable[[Path], Path]] = {"finished": reference.finished, "half": reference.half}
 OTHERS: Mapping[str, Callable[[Path], Path]] = {

@@ -23,7 +23,7 @@ from tests.campaign.isolation import mount_read_only, mount_small, unmount
 from tests.campaign.scenarios import SCENARIOS, begun, change_at
 from tests.campaign.victim import esgd
 
-PLAN = Plan(full=395, quick=24, suite=3, limit=180.0)
+PLAN = Plan(full=395, quick=24, suite=2, limit=180.0)
 
 PLENTY = 1 << 20
 """More kilobytes, or files, than any run here needs."""

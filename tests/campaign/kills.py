@@ -21,7 +21,7 @@ from tests.campaign.changes import PowerCut, dying, on_changes
 from tests.campaign.scenarios import SCENARIOS, begun, change_at
 from tests.campaign.victim import start
 
-PLAN = Plan(full=610, quick=30, suite=3, limit=180.0)
+PLAN = Plan(full=610, quick=30, suite=2, limit=180.0)
 
 
 AIMED = {"run": 150, "resume": 80, "mend": 70, "compare": 40, "pool": 15, "ray": 2}

@@ -893,9 +893,9 @@ LOSSES = {
     "complex": Odd(losing(lambda output, target: F.cross_entropy(output, target) * (1 + 1j)), "the loss is complex"),
     "number": Odd(losing(lambda output, target: 1.0), "the loss returned float 1.0"),
     "of another shape": Odd(losing(lambda output, target: output.sum(dim=0)), r"the loss returned .* of shape \(3,\)"),
-    "NaN": Odd(losing(lambda output, target: F.cross_entropy(output, target) * torch.nan), "all 4 .* NaN or inf"),
+    "NaN": Odd(losing(lambda output, target: F.cross_entropy(output, target) * torch.nan), "all \\d .* NaN or inf"),
     "per sample": Odd(losing(lambda output, target: F.cross_entropy(output, target, reduction="none"))),
-    "fitness of inf": Odd(lambda: classify(fitness=lambda network: torch.inf), "all 4 individuals .* NaN or inf"),
+    "fitness of inf": Odd(lambda: classify(fitness=lambda network: torch.inf), "all \\d individuals .* NaN or inf"),
     "fitness that is complex": Odd(lambda: classify(fitness=lambda network: 1j), "your fitness returned 1j"),
     "fitness of the weights": Odd(
         lambda: classify(fitness=lambda network: sum(p.square().sum() for p in network.parameters()))

@@ -25,7 +25,7 @@ from tests.campaign.requests import A_RUN, AFTERS, HARMLESS, METHODS, PATHS, REQ
 from tests.campaign.victim import Process, start, wait_until
 from tests.unit.watch.histories import line, write_run
 
-PLAN = Plan(full=111, quick=20, suite=3, limit=120.0)
+PLAN = Plan(full=111, quick=20, suite=2, limit=120.0)
 
 PATIENCE = 20.0
 """Seconds within which an ordinary reader is answered, on a machine that is busy."""

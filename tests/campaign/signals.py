@@ -20,7 +20,7 @@ from tests.campaign.isolation import descendants
 from tests.campaign.scenarios import SCENARIOS, begun, changes_of
 from tests.campaign.victim import esgd, start, wait_until
 
-PLAN = Plan(full=196, quick=12, suite=2, limit=180.0)
+PLAN = Plan(full=196, quick=12, suite=1, limit=180.0)
 
 INTERRUPTED, TERMINATED = 130, 143
 ENDS = {

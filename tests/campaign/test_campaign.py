@@ -63,6 +63,7 @@ def test_outcomes_say_what_happened_and_only_failures_are_kept(tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "cases").iterdir()) == ["scripted-1", "scripted-2", "scripted-4"]
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path) -> None:
     assert "it hangs" in (outcomes(tmp_path, "hang", limit=2.0)["hang"].failed or "")
     assert (

@@ -24,6 +24,7 @@ KINDS: list[tuple[Callable[[int, int], Iterator[Any]], Callable[[Any], str | Non
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "judge", "n"), KINDS, ids=[judge.__name__ for _, judge, _ in KINDS])
 def test_odd_inputs_are_answered(inputs: Any, judge: Any, n: int) -> None:
     wrong = [(repr(each)[:2000], said) for each in inputs(SEED, n) if (said := judge(each))]

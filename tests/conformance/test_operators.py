@@ -50,6 +50,7 @@ def test_no_operator_that_has_a_check_is_left_out() -> None:
     assert {type(each).__name__ for each in COVERED} == strategies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mating", MATING, ids=str)
 def test_built_in_mating_conforms(mating: Any) -> None:
     check_mating(mating)
@@ -65,6 +66,7 @@ def test_built_in_survival_conforms(survival: Any) -> None:
     check_survival(survival)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backoff", BACKOFF, ids=str)
 def test_built_in_back_off_conforms(backoff: Any) -> None:
     check_backoff(backoff)

@@ -170,6 +170,11 @@ class LearnsFromTheFitness(Sound):
         return 0.0 * fitness
 
 
+class CountsForNothing(Sound):
+    def divisor(self, batch: Any) -> float:
+        return 0.0
+
+
 class NoParts(Sound):
     def parts(self, order: Any = None) -> Any:
         return []
@@ -208,6 +213,7 @@ class DescribesATensor(Sound):
         (BelowZero, "says that it is nonnegative"),
         (LearnsFromTheFitness, "changed the network"),
         (NoParts, "A mean needs at least one"),
+        (CountsForNothing, "the divisors of the parts are"),
         (MovingCalibration, "gave two different sets"),
         (DescribesATensor, "cannot be written into the manifest"),
     ],

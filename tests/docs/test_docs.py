@@ -6,8 +6,6 @@ import math
 import pkgutil
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from esgd._entry_points import STUDIES
 from esgd.cli.app import app
 from tests.command import esgd as command
 from tests.installed import installed
+from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -42,13 +41,15 @@ def test_docstring_examples_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=900)
+    done = python(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if FENCE.search(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
 )
@@ -56,14 +57,7 @@ def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
     """The snippets of a page run in one namespace, from top to bottom; a text block after one is what it prints."""
     snippets = FENCE.findall(page.read_text())
     program = "".join(f"{code}\nprint({NEXT!r}, end='')\n" for code, _ in snippets)
-    done = subprocess.run(
-        [sys.executable, "-u", "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=tmp_path,
-        timeout=900,
-    )
+    done = python("-u", "-c", program, cwd=tmp_path, together=True)
     assert done.returncode == 0, done.stdout
     for (code, shown), printed in zip(snippets, done.stdout.split(NEXT), strict=False):
         if shown:
@@ -114,6 +108,7 @@ def test_the_algorithm_is_no_longer_than_its_pseudo_code_allows() -> None:
 STUDY_PAGE = ROOT / "docs/how-to/own-study.md"
 
 
+@pytest.mark.slow
 def test_the_study_on_its_page_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module and the lines of pyproject.toml that the page shows make an installed package."""
     page = STUDY_PAGE.read_text()

@@ -103,6 +103,7 @@ def test_policies_are_drawn_anew_in_every_generation() -> None:
         assert species(ask(k, inherited=inherited)) == species(ask(k))
 
 
+@pytest.mark.slow
 def test_the_defaults_train_without_a_word() -> None:
     *_, last = esgd.evolve(classify(), seed=0)
     assert (last.k, len(last.population), last.elites) == (10, 16, 10)

@@ -70,6 +70,7 @@ def test_ranking_is_ascending_and_the_earlier_wins_a_tie() -> None:
 # Eq. 12: θ_i = (1/ρ) Σ θ_j + ε_i, ε_i ~ N(0, σ_k²)
 
 
+@pytest.mark.slow
 def test_an_offspring_is_the_mean_of_its_mates_plus_gaussian_noise() -> None:
     task = classify()
     recipe = esgd.Recipe(population=40, offspring=400, elites=1, mates=2, generations=2, **STILL)
@@ -400,6 +401,7 @@ def trained(epochs: int = 40) -> torch.nn.Module:
     return network
 
 
+@pytest.mark.slow
 def test_the_best_is_never_worse_than_the_immigrant_even_with_relaxed_back_off() -> None:
     baseline = trained()
     bound = true_fitness(baseline, FITNESS)
@@ -461,6 +463,7 @@ def test_a_random_start_initialises_every_individual_anew_and_a_perturbed_one_sh
     assert float(noise.std()) == pytest.approx(0.02, rel=0.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**62))
 def test_arms_of_a_seed_start_from_the_same_population(seed: int) -> None:

@@ -54,6 +54,7 @@ def cells(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symbol", TABLE)
 def test_the_cell_is_the_papers(symbol: str) -> None:
     found, printed = cells(RECIPE)[symbol], TABLE[symbol]

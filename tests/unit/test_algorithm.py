@@ -86,6 +86,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp])
 def test_every_size_of_the_inputs_runs_and_keeps_the_guarantee(size: str, make_model: Any) -> None:
@@ -208,6 +209,7 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed: Any) -> None:
 # Divergence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backoff", [PerEpoch(), BestOf(average=2), replace(SMALL).backoff], ids=str)
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp])
 def test_a_run_survives_learning_rates_that_explode(backoff: Any, make_model: Any) -> None:
@@ -475,6 +477,7 @@ def test_a_stream_that_shuffles_with_the_global_generator_is_addressed() -> None
     assert all(same(a, b) for a, b in zip(first, run(task()), strict=True))
 
 
+@pytest.mark.slow
 def test_a_stream_that_shuffles_is_addressed_with_batchnorm_too() -> None:
     def task() -> Supervised:
         return classify(batchnorm_mlp, train=lambda: DataLoader(TensorDataset(*random_data(48)), 16, shuffle=True))
@@ -546,6 +549,7 @@ def test_an_unknown_setting_stops_the_run_before_it_trains() -> None:
 # Immigrants
 
 
+@pytest.mark.slow
 def test_an_immigrant_competes_in_every_generation_and_is_never_trained() -> None:
     champion = run(classify(), replace(SMALL, sgd_epochs=10, generations=4))[-1].best
     generations = run(classify(), replace(SMALL, offspring=0, immigrants=(champion.module(),), species=Sgd(lr=1e-6)))

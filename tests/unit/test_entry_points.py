@@ -73,6 +73,7 @@ def test_a_name_that_two_packages_offer_is_refused_with_both(
         assert not (place / "imported").exists()
 
 
+@pytest.mark.slow
 def test_importing_the_library_and_its_command_line_imports_no_experiment() -> None:
     program = "import sys, esgd, esgd.cli, esgd.studies; print([m for m in sys.modules if m.startswith('esgd_paper')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=900, check=True)

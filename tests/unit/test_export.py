@@ -130,6 +130,7 @@ def test_settings_that_are_a_number_here_and_a_word_there_become_words(run: Path
         assert {row["settings_mode"] for row in csv.DictReader(file)} >= {"3", "slow"}
 
 
+@pytest.mark.slow
 def test_without_pyarrow_the_error_names_the_extra_and_nothing_is_written(run: Path) -> None:
     program = (
         f"import sys; sys.modules['pyarrow'] = None; sys.argv = ['esgd', 'export', {str(run)!r}, '--format', 'parquet']"

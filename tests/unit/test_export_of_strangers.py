@@ -163,6 +163,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @given(name=st.sampled_from(sorted(record(1))), value=values)
 def test_whatever_stands_in_a_line_is_exported_or_named(

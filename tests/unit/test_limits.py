@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import esgd as library
+from esgd import _limits as limits
 from esgd._limits import available_memory, shortage, within_limits
 from esgd.engines.processes import worker
 from esgd.engines.processes.messages import Channel
@@ -123,6 +124,8 @@ def short(*, training: bool) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("engine", ["loop:threads=1", "vmap:threads=1", "pool:workers=1"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "fitness"])
 def test_a_task_is_not_blamed_for_memory(engine: str, training: bool) -> None:
@@ -211,7 +214,9 @@ def test_a_checkpoint_that_memory_has_no_room_for_harms_none(home: Path, monkeyp
             library.fit(
                 task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False, report=False
             )
-    whole = library.fit(task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False)
+    whole = library.fit(
+        task_with(F.cross_entropy), RECIPE, seed=0, run=home / "r", engine="loop", progress=False, report=False
+    )
     assert len(whole.history) == 3
 
 
@@ -302,6 +307,7 @@ def test_a_billion_generations_are_not_listed() -> None:
     assert not estimate.whole, "a lower bound"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", ["json", "plain"])
 def test_generations_without_an_sgd_step_are_reported(tmp_path: Path, progress: str) -> None:
     small = ["--set", "population=4", "--set", "elites=2", "--set", "generations=2", "--set", "start.epochs=0"]

@@ -83,6 +83,7 @@ def test_what_a_recipe_cannot_mean_is_refused(table: Any, says: str) -> None:
     assert len(str(caught.value)) < 1500, "a long value is cut"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value", ["0x" + "f" * 5000, "9" * 5000, "[" * 3000, "{a=" * 3000, "1e999", "nan", "2020-01-01"]
 )
@@ -98,6 +99,7 @@ def test_a_value_that_toml_cannot_mean_is_input_too(tmp_path: Path, place: str, 
     assert done.returncode == 2, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "says"),
     [

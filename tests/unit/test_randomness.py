@@ -90,6 +90,7 @@ def test_global_generators_are_given_back_after_an_error() -> None:
     assert draw_all() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 2])
 def test_a_run_that_goes_on_from_a_state_is_the_run_that_never_stopped(stop: int) -> None:
     recipe = esgd.Recipe(population=3, generations=4, sgd_epochs=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,18 +43,26 @@ def run(recipe: esgd.Recipe, **more: Any) -> list[esgd.Generation]:
     return list(esgd.evolve(task(), recipe, seed=0, **{"engine": "loop", **more}))
 
 
+@cache
+def whole(name: str) -> list[esgd.Generation]:
+    """The run of a rule; several tests look at it."""
+    return run(RULES[name](task(), WORK))
+
+
 def spent(generations: list[esgd.Generation]) -> float:
     return sum(passes(each.work.samples) for each in generations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_rules_spend_the_work_that_they_are_given(name: str) -> None:
-    generations = run(RULES[name](task(), WORK))
+    generations = whole(name)
     saved = sum(each.work.fitness_saved for each in generations)
     assert spent(generations) + saved == pytest.approx(WORK, rel=0.02)
     assert generations[-1].state.archive.fitness[0] < generations[0].before[0][1], "something was learnt"
 
 
+@pytest.mark.slow
 def test_statistics_of_batchnorm_are_paid_for() -> None:
     normalised = task(batchnorm_mlp)
     recipe = rules.halving(normalised, WORK)
@@ -62,18 +71,19 @@ def test_statistics_of_batchnorm_are_paid_for() -> None:
     assert expected_work(Costs.of(task(), recipe), recipe) < 0.95 * expected_work(Costs.of(normalised, recipe), recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_rules_can_be_written_down_and_read_back(name: str) -> None:
     table = RULES[name](task(), WORK).to_dict()
     assert esgd.Recipe.from_dict(table).to_dict() == table
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("name", ["ours", "pbt", "halving", "papa"])
-def test_rules_resume_and_are_the_same_with_workers(name: str, tmp_path: Path) -> None:
-    recipe = RULES[name](task(), WORK)
-    whole = run(recipe)
-    rest = run(recipe, resume=whole[1].state, engine="pool:workers=2")
-    assert not difference(contents(rest[-1].population), contents(whole[-1].population))
+def test_rules_resume_and_are_the_same_with_workers(name: str) -> None:
+    rest = run(RULES[name](task(), WORK), resume=whole(name)[1].state, engine="pool:workers=2")
+    assert not difference(contents(rest[-1].population), contents(whole(name)[-1].population))
 
 
 @pytest.mark.parametrize("work", [float("nan"), float("inf"), -1.0, "much"])
@@ -94,8 +104,9 @@ def test_the_papers_rules_are_the_papers() -> None:
     assert recipe.backoff == PerGeneration()
 
 
+@pytest.mark.slow
 def test_halving_keeps_the_best_third_and_interrupts_nothing() -> None:
-    generations = run(rules.halving(task(), WORK))
+    generations = whole("halving")
     assert [len(each.before) for each in generations] == [27, 9, 3, 1]
     for each, following in pairwise(generations):
         best = sorted(zip(each.after, (id_ for id_, _ in each.before), strict=True))[: len(following.before)]
@@ -104,9 +115,9 @@ def test_halving_keeps_the_best_third_and_interrupts_nothing() -> None:
     assert winner in generations[0].policies, "a policy is kept from the first rung to the last"
 
 
+@pytest.mark.slow
 def test_in_pbt_the_worst_quarter_copies_the_best_and_changes_its_rate() -> None:
-    recipe = rules.pbt(task(), WORK)
-    generations = run(recipe)
+    generations = whole("pbt")
     assert {each.guarantee for each in generations} == {"waived"}
     perturbed = 0
     for each, following in pairwise(generations):
@@ -128,6 +139,7 @@ def test_in_pbt_the_worst_quarter_copies_the_best_and_changes_its_rate() -> None
     assert perturbed > 4
 
 
+@pytest.mark.slow
 def test_intervals_of_pbt_may_grow() -> None:
     epochs = [stage.sgd_epochs for stage in rules.pbt(task(), WORK, growth=1.5).stages()]
     assert [b / a for a, b in pairwise(epochs)] == pytest.approx([1.5] * 9)
@@ -184,10 +196,10 @@ def test_numbers_of_pbt_that_cannot_be_are_refused(wrong: dict[str, Any]) -> Non
         rules.pbt(task(), WORK, **wrong)
 
 
+@pytest.mark.slow
 def test_papa_pulls_networks_together() -> None:
-    pulled = rules.papa(task(), WORK)
-    apart, together = (run(recipe)[-1].population.diversity for recipe in (replace(pulled, anchor=None), pulled))
-    assert together < apart
+    apart = run(replace(rules.papa(task(), WORK), anchor=None))
+    assert whole("papa")[-1].population.diversity < apart[-1].population.diversity
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -207,9 +219,9 @@ def test_a_pull_of_the_whole_way_ends_at_the_mean_of_the_start(engine: str) -> N
     torch.testing.assert_close(generation.population.rows, start.rows.mean(dim=0).expand(3, -1))
 
 
+@pytest.mark.slow
 def test_swa_averages_the_last_quarter_at_a_constant_rate() -> None:
-    recipe = rules.swa(task(), WORK)
-    (generation,) = run(recipe)
+    (generation,) = whole("swa")
     schedule = generation.policies[0].schedule
     rates = [schedule(esgd.schedules.Moment(epoch=part, epochs=1, total=1)) for part in (0.0, 0.3, 0.5, 0.7, 0.9)]
     assert rates[:2] == [1.0, 1.0]
@@ -217,17 +229,20 @@ def test_swa_averages_the_last_quarter_at_a_constant_rate() -> None:
     assert rates[3] == rates[4] == pytest.approx(0.05)
 
 
+@pytest.mark.slow
 def test_a_soup_is_made_in_the_last_generation_only() -> None:
-    generations = run(rules.soup(task(), WORK))
+    generations = whole("soup")
     assert [each.work.fitness_evolution > 0 for each in generations[1:]] == [False] * 8 + [True]
 
 
+@pytest.mark.slow
 def test_offspring_of_ours_never_take_the_place_of_a_fitter_trajectory() -> None:
-    for each in run(rules.ours(task(), WORK)):
+    for each in whole("ours"):
         lost = sorted(each.after)[len(each.population) :]
         assert not lost or float(each.population.fitness.max()) <= lost[0]
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_rules_and_resumes_them(tmp_path: Path) -> None:
     words = ("digits", "--rules", "halving", "--work", "200000", "--engine", "loop", "--quiet")
     done = command("run", *words, cwd=tmp_path)

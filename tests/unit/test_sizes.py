@@ -60,6 +60,8 @@ def test_a_funnel_trains_fewer_individuals_for_longer() -> None:
     assert best == sorted(best, reverse=True)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("engine", ["pool:workers=2", "vmap"])
 def test_a_funnel_is_the_same_on_other_engines(engine: str) -> None:
     ours, expected = run(FUNNEL, engine=engine), run(FUNNEL)
@@ -73,14 +75,16 @@ def test_a_funnel_is_the_same_on_other_engines(engine: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_funnel_continues_from_every_generation(tmp_path: Path) -> None:
     whole = run(FUNNEL)
     for each in whole[:-1]:
         rest = run(FUNNEL, resume=each.state)
         assert not difference(contents(rest[-1].population), contents(whole[-1].population))
-    short = esgd.fit(task(), replace(FUNNEL, generations=4), seed=3, run=tmp_path / "r", engine="loop", progress=False)
+    kept: dict[str, Any] = {"seed": 3, "run": tmp_path / "r", "engine": "loop", "progress": False, "report": False}
+    short = esgd.fit(task(), replace(FUNNEL, generations=4), **kept)
     assert not difference(contents(short.population), contents(whole[-1].population))
-    again = esgd.fit(task(), FUNNEL, seed=3, run=tmp_path / "r", engine="loop", progress=False)
+    again = esgd.fit(task(), FUNNEL, **kept)
     assert not difference(contents(again.population), contents(whole[-1].population))
 
 
@@ -194,6 +198,7 @@ fitnesses = st.lists(st.floats(0, 10), min_size=1, max_size=8)
 survivals = st.builds(Elitist, rest=st.sampled_from([anyone, parents_only, trajectories]), ranked=st.booleans())
 
 
+@pytest.mark.slow
 @given(before=fitnesses, others=fitnesses, elites=st.integers(1, 8), after=st.integers(1, 10), survival=survivals)
 @settings(max_examples=300, deadline=None)
 def test_no_rank_among_the_elites_rises_when_sizes_change(
@@ -234,6 +239,7 @@ class TwoEpochs:
         return (trajectory.measure() * 0).long()
 
 
+@pytest.mark.slow
 def test_parts_of_an_epoch_are_the_same_after_every_resume() -> None:
     recipe = Recipe(
         population=1,

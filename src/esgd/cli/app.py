@@ -36,6 +36,7 @@ from esgd.cli.options import (
     ScaleName,
     Seed,
     Sets,
+    StopAt,
     Track,
     What,
     Work,
@@ -44,12 +45,14 @@ from esgd.cli.options import (
 from esgd.cli.overrides import overridden
 from esgd.cli.scaling import Workers
 from esgd.cli.show import show_comparison, show_contest, show_costs, show_inventory, show_result
+from esgd.cli.stop import choose_rules, kept_rules
 from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
 from esgd.fit import Result, fit
 from esgd.integrations import Tracker, choose_tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.run import RunFolder, verify
+from esgd.stopping import StopRule
 from esgd.studies import Study, begin, compare, compete, download, find_study, founded, with_rules
 from esgd.watch import Runs, ServerAddress, open_server
 
@@ -80,6 +83,7 @@ def run(
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
+    stop: StopAt = None,
     track: Track = None,
     allow_code: AllowCode = None,
     progress: Progress = "auto",
@@ -95,10 +99,18 @@ def run(
     study = overridden(study, sets or [], allow=allow)
     folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
-    trackers = [choose_tracker(text) for text in track or []]
-    shown = progress_of(progress, quiet=quiet)
+    trackers, stops = [choose_tracker(text) for text in track or []], choose_rules(stop)
     result = _train(
-        study, study.recipe, seed, folder, origin, engine=engine, progress=shown, trackers=trackers, allow=allow
+        study,
+        study.recipe,
+        seed,
+        folder,
+        origin,
+        engine=engine,
+        progress=progress_of(progress, quiet=quiet),
+        trackers=trackers,
+        stop=stops,
+        allow=allow,
     )
     _print(as_json, _summary(folder, result), show_result)
 
@@ -111,6 +123,7 @@ def resume(
     ] = None,
     data: Data = None,
     engine: EngineName = "auto",
+    stop: StopAt = None,
     track: Track = None,
     allow_code: AllowCode = None,
     progress: Progress = "auto",
@@ -118,7 +131,8 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Continue a run that was stopped, with bit-identical results, or a finished one with more generations. By default
-    it keeps its engine."""
+    it keeps its engine and its stop rules: a run that its rule has stopped continues with --stop none, or with another
+    rule."""
     manifest = RunFolder(folder).manifest()
     if manifest is None:
         raise RunError(f"{str(folder)!r} is not the folder of a run: it has no manifest.json. Check the path.")
@@ -146,6 +160,7 @@ def resume(
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,
+        stop=choose_rules(stop) if stop else kept_rules(folder, {*allow, *study.packages}),
         allow=allow,
     )
     _print(as_json, _summary(folder, result), show_result)
@@ -162,6 +177,7 @@ def _train(
     engine: str = "auto",
     progress: str,
     trackers: Sequence[Tracker],
+    stop: Sequence[StopRule],
     allow: Collection[str],
 ) -> Result:
     """Train a population. If the study has a network to start from, train it first, in a folder beside."""
@@ -177,6 +193,8 @@ def _train(
         engine=engine,
         progress=progress,
         trackers=trackers,
+        stop=stop,
+        on_interrupt="raise",
         origin=origin,
         allow=allow,
     )
@@ -366,8 +384,10 @@ def _summary(folder: Path, result: Result) -> dict[str, Any]:
     return {
         "run": str(folder),
         "fitness": result.fitness,
+        "metrics": result.metrics,
         "test": result.test,
         "generations": len(result.history),
+        "stopped": result.stopped,
         "guarantee_held": held,
         "leader": last["leader"],
         "parameters": result.population.genome.size,

@@ -55,6 +55,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="no progress; the same as -
 Progress = Annotated[
     str, typer.Option("--progress", metavar="KIND", help=f"{', '.join(PROGRESS)}; json is a line for every generation")
 ]
+StopAt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        metavar="RULE",
+        help="end early: patience:3, target:0.05, patience:3,of=test.loss, or 'package.module:rule'; may be given more "
+        "than once",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

@@ -46,6 +46,7 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
     console.print(
         f"fitness {summary['fitness']:.6g}" + (f"   test: {metrics}" if metrics else ""),
         f"guarantee held in {summary['guarantee_held']} of {summary['generations']} generations",
+        *([f"stopped early: {summary['stopped']}"] if summary["stopped"] else []),
         f"leader: {leader}",
         f"model: {summary['run']}/model.safetensors",
         sep="\n",

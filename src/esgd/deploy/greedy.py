@@ -12,7 +12,7 @@ from torch import nn
 from esgd._batches import copied, to_device
 from esgd.deploy.ensemble import Ensemble
 from esgd.population import Individual, Population
-from esgd.protocols import Average, Averages, Task
+from esgd.protocols import Average, Averages, Task, Weighted
 from esgd.randomness import Seeds, global_randomness
 
 LEAST_GAIN = 1e-6
@@ -48,18 +48,19 @@ def _scored(
 ) -> list[float]:
     """The fitness of an ensemble of each group of networks. All groups see a part before the next one is read, and
     every network sees it once."""
-    sums, samples = [0.0] * len(groups), 0
+    sums, counted = [0.0] * len(groups), 0.0
+    counts = task.divisor if isinstance(task, Weighted) else task.size
     remembering = [_Remembering(network) for network in networks]
     ensembles = [Ensemble([remembering[i] for i in group], average=average).eval() for group in groups]
     for _, batch in task.parts():
         batch = to_device(batch, torch.device(device))
-        samples += task.size(batch)
+        counted += counts(batch)
         for number, ensemble in enumerate(ensembles):
             with global_randomness(Seeds(0).integer("ensemble")):  # where a fitness draws, all see the same
                 sums[number] += float(task.fitness(ensemble, batch))
         for network in remembering:
             network.forget()
-    return [each / samples if isfinite(each) else inf for each in sums]
+    return [each / counted if isfinite(each) else inf for each in sums]
 
 
 class _Remembering(nn.Module):

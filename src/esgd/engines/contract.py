@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Parts = Mapping[int, tuple[float, int]]
-"""Parts of the fitness that have been evaluated: number → summed loss and samples."""
+Parts = Mapping[int, tuple[float, int, float]]
+"""Parts of the fitness that have been evaluated: number → summed loss, samples, and what they count as in the mean."""
 
 
 @dataclass(frozen=True, eq=False)

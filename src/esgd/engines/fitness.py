@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from esgd.engines.contract import Parts, Score
 from esgd.errors import FitnessError, TaskError
 from esgd.genome import Buffers
-from esgd.protocols import Batch, Task
+from esgd.protocols import Batch, Task, Weighted
 
 ROUNDING = 1e-9
 """Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever aborted."""
@@ -60,7 +60,9 @@ class Scorer:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._samples: int | None = None  # of the whole fitness, once it has been seen
+        self._divisor: Callable[[Batch], float] = task.divisor if isinstance(task, Weighted) else task.size
+        self._samples: int | None = None  # of the whole fitness, once it has been seen …
+        self._weight = 0.0  # … and what they count as in the mean
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
 
     def forget_order(self) -> None:
@@ -87,17 +89,18 @@ class Scorer:
         task, calibrated, total = self.task, networks.calibrate(rows), self._samples
         may_stop = task.nonnegative and total is not None and cutoff < inf
         parts = {row: dict(known) for row, known in zip(rows, begun, strict=True)}
-        sums = {row: sum(loss for loss, _ in known.values()) for row, known in parts.items()}
+        sums = {row: sum(loss for loss, _, _ in known.values()) for row, known in parts.items()}
         before = {row: samples_in(known) for row, known in parts.items()}
         seen, active = dict(before), list(rows)
         for part, batch in task.parts(self._hardest if may_stop else None):
-            size, new = task.size(batch), [row for row in active if part not in parts[row]]
+            size, counts, new = task.size(batch), self._divisor(batch), [r for r in active if part not in parts[r]]
             for row, loss in zip(new, networks.losses(new, batch) if new else (), strict=True):
                 _check_sign(task, part, loss)
-                parts[row][part], sums[row], seen[row] = (loss, size), sums[row] + loss, seen[row] + size
+                parts[row][part], sums[row], seen[row] = (loss, size, counts), sums[row] + loss, seen[row] + size
             if total is not None:
                 limit = cutoff * (1 + ROUNDING) if may_stop else inf
-                active = [row for row in active if seen[row] >= total or _may_still_qualify(sums[row] / total, limit)]
+                means = {row: sums[row] / self._weight for row in active}
+                active = [row for row in active if seen[row] >= total or _may_still_qualify(means[row], limit)]
             if not active:
                 break
         if not any(seen.values()):
@@ -105,7 +108,7 @@ class Scorer:
         if total is None:
             networks.check_layout()
         if active:
-            self._samples = seen[active[0]]
+            self._samples, self._weight = seen[active[0]], _counted(parts[active[0]])
         if known := [parts[row] for row in active if isfinite(sums[row])]:
             self._hardest = sorted(known[0], key=lambda part: (-sum(each[part][0] for each in known), part))
         return [
@@ -120,14 +123,25 @@ def _may_still_qualify(mean: float, limit: float) -> bool:
 
 
 def _result(parts: Parts, samples: int, saved: int, networks: Networks, row: int) -> Score:
-    complete = not saved or not all(isfinite(loss) for loss, _ in parts.values())
-    fitness = sum(parts[part][0] for part in sorted(parts)) / samples_in(parts) if complete else inf
+    complete = not saved or not all(isfinite(loss) for loss, _, _ in parts.values())
+    fitness = sum(parts[part][0] for part in sorted(parts)) / _counted(parts) if complete else inf
     return Score(fitness if isfinite(fitness) else inf, complete, samples, saved, parts, networks.buffers(row))
 
 
 def samples_in(parts: Parts) -> int:
     """How many samples those parts have."""
-    return sum(samples for _, samples in parts.values())
+    return sum(samples for _, samples, _ in parts.values())
+
+
+def _counted(parts: Parts) -> float:
+    """What the samples of those parts count as in the mean."""
+    counted = sum(parts[part][2] for part in sorted(parts))
+    if not counted > 0:
+        raise TaskError(
+            "no target of the fitness data counts: all have a weight of 0, or are ignored (ignore_index). Give "
+            "fitness= at least one that does."
+        )
+    return counted
 
 
 def reestimate(

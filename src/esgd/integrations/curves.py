@@ -19,6 +19,7 @@ def curves(record: Record) -> dict[str, float]:
     | `evolution/founders`        | individuals of the initial population that still have descendants         |
     | `sgd/backed_off_share`      | share of the checked SGD updates that were backed off                     |
     | `leader/lr`                 | the learning rate that the fittest last accepted                          |
+    | `metrics/NAME`              | of the fittest, on the fitness split                                      |
     | `test/NAME`                 | of the fittest, on the split that selection never sees                    |
     | `seconds/total`             | of the generation                                                         |
 
@@ -35,6 +36,7 @@ def curves(record: Record) -> dict[str, float]:
         "evolution/founders": record.get("founders"),
         "sgd/backed_off_share": record["backed_off"] / checked if checked else None,
         "leader/lr": leader.get("lr"),
+        **{f"metrics/{name}": value for name, value in (record.get("metrics") or {}).items()},
         **{f"test/{name}": value for name, value in (record.get("test") or {}).items()},
         "seconds/total": sum(seconds.values()) if seconds else None,
     }

@@ -21,6 +21,8 @@ HEADLINES = (
     "backed_off",
     "diverged",
     "leader",
+    "metrics",
+    "test",
     "guarantee",
     "notes",
 )

@@ -52,8 +52,8 @@ def headline(comparison: Comparison) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def run_headline(history: History) -> list[str]:
-    """What a run reached."""
+def run_headline(history: History, stopped: str = "") -> list[str]:
+    """What a run reached, and why it was stopped early, if it was."""
     fitness = [value for value in (finite(line["best"]) for line in history) if value is not None]
     generations = _counted(len(history), "generation")
     if not fitness:
@@ -64,23 +64,35 @@ def run_headline(history: History) -> list[str]:
             f"A second split picked one with a fitness of {number(finite(picked['fitness']))}; its loss there is "
             f"{number(finite(picked['loss']))}."
         )
+    if measured := [f"{name} {number(finite(value))}" for name, value in history[-1].get("metrics", {}).items()]:
+        said.append(f"On the fitness split it has {listing(measured)}.")
     measured = [f"{name} {number(finite(value))}" for name, value in tested(history[-1]).items()]
     if measured:
         said.append(f"{_UNSEEN} it has {listing(measured)}.")
-    return said
+    return [*said, f"The run was stopped early: {stopped}."] if stopped else said
 
 
 def guarantee(runs: Iterable[History]) -> str:
     """Whether Theorem 1 held, or why it was waived."""
     lines = [line for history in runs for line in history]
     held = sum(line["guarantee"] == "held" for line in lines)
-    promise = "By Theorem 1 the mean fitness of the m best never rises"
+    promise = f"By Theorem 1 {_promise(lines)}"
     if held == len(lines):
         return f"{promise}: held in {held} of {_counted(len(lines), 'generation')}."
     reasons = dict.fromkeys(line.get("waiver", "") for line in lines if line["guarantee"] != "held")
     why = " ".join(reason for reason in reasons if reason)
     waived = f"{promise}. The guarantee was waived in {len(lines) - held} of {_counted(len(lines), 'generation')}"
     return f"{waived}: {why}" if why else f"{waived}."
+
+
+def _promise(lines: Sequence[Mapping[str, Any]]) -> str:
+    selected = lines[-1].get("select") if lines else None
+    if not selected:
+        return "the mean fitness of the m best never rises"
+    never = "rises" if selected["mode"] == "min" else "falls"
+    return (
+        f"the mean {selected['metric']} of the m best on the fitness split, by which they are selected, never {never}"
+    )
 
 
 def remarks(runs: Mapping[Any, History], *, place: str = "seed {}, ") -> list[Remark]:

@@ -73,8 +73,8 @@ def comparison_page(comparison: Comparison, histories: Histories, *, manifest: M
     )
 
 
-def run_page(name: str, manifest: Mapping[str, Any], history: History) -> str:
-    """The report of one run."""
+def run_page(name: str, manifest: Mapping[str, Any], history: History, *, stopped: str = "") -> str:
+    """The report of one run; `stopped` says why it ended before its last generation."""
     caption = (
         "Above, the fitness, lower is better: the line is the fittest individual, the band reaches to the 15th best, "
         "or to the worst. Below, how many of the elites were just born, and how many SGD updates were backed off."
@@ -90,7 +90,7 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History) -> str:
     return render_page(
         kicker="A run of ESGD",
         title=name,
-        headline=findings.run_headline(history),
+        headline=findings.run_headline(history, stopped),
         about="",
         sections=sections,
         views=embed({"runs": [run_digest(name, manifest, history)]}),

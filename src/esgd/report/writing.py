@@ -19,6 +19,7 @@ from esgd.report.tables import Table, differences_table, leaders_tables, ledger_
 from esgd.run.files import blaming, explained, replace_words
 from esgd.run.history import HISTORY, read_lines
 from esgd.run.manifest import MANIFEST, read_shown
+from esgd.run.stop import read_stop
 
 PAGE = "report.html"
 
@@ -50,9 +51,11 @@ def write_comparison(
 
 def write_run(folder: Path) -> Path:
     """Read a run's history and manifest, write run.png and report.html; returns the path of the latter."""
-    manifest, history = _manifest(folder / MANIFEST), read_lines(folder / HISTORY)
+    manifest, history, stop = _manifest(folder / MANIFEST), read_lines(folder / HISTORY), read_stop(folder)
+    stopped = spelt(stop.why) if stop.k == len(history) else ""
     with blaming(folder / HISTORY, "shown"):
-        figure, page = figure_run(history), run_page(spelt(folder.resolve().name), manifest, history)
+        figure = figure_run(history)
+        page = run_page(spelt(folder.resolve().name), manifest, history, stopped=stopped)
     with _writing(folder):
         write_png(figure, folder / "run.png")
         replace_words(folder / PAGE, page)

@@ -7,6 +7,7 @@
     checkpoint/history.jsonl  a copy of the history, a line ahead while a generation is saved
     model.safetensors   the fittest network so far
     SHA256SUMS          when the run is finished: what `sha256sum -c` and `esgd verify` check
+    stop.json           which rules may stop the run, and why it was stopped early, if so
     report.html         what happened, for people
 
 A checkpoint knows the digest of the history until then, and two files have its lines: a crash costs a generation at
@@ -39,12 +40,13 @@ from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
 from esgd.run.manifest import MANIFEST, RESUMED, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
 from esgd.run.place import located
+from esgd.run.stop import STOP, Stop, write_stop
 
 KEPT_CHECKPOINTS = 2
 DAMAGED = f"{HISTORY}.damaged"
 RECIPE = "recipe.toml"
 MODEL = "model.safetensors"
-WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, "report.html", "run.png")
+WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, STOP, "report.html", "run.png")
 ASIDE = tuple(f".{name}.new" for name in WRITTEN)  # what a crash leaves half-written
 OURS = (".lock", RECIPE, *ASIDE)  # what a run killed at its birth leaves
 
@@ -205,8 +207,13 @@ class RunFolder:
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
         return line
 
+    def note_stop(self, stop: Stop) -> None:
+        """Write down what may stop the run, or has stopped it."""
+        with explained(self.path, f"Writing {STOP}", "The generations that were saved are intact."):
+            write_stop(self.path, stop)
+
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
-        """Make the folder of a finished run whole, and write down its checksums; returns what had to be mended.
+        """Make the folder of a run that has ended whole, and write down its checksums; returns what had to be mended.
 
         A crash in the last generation may have left the model of the generation before, or none, and a checkpoint more.
         """
@@ -299,6 +306,9 @@ class NoFolder:
 
     def save(self, state: State, *, run: str) -> dict[str, Any]:
         return state.history[-1]
+
+    def note_stop(self, stop: Stop) -> None:
+        pass
 
     def finish(self, state: State, manifest: Mapping[str, Any]) -> list[str]:
         return []

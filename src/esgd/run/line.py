@@ -32,6 +32,8 @@ class Line(TypedDict):
     waiver: NotRequired[str]
     test: NotRequired[Mapping[str, float | None] | None]
     pick: NotRequired[Mapping[str, float | None]]
+    metrics: NotRequired[Mapping[str, float | None]]
+    select: NotRequired[Mapping[str, str]]
     notes: NotRequired[list[Mapping[str, str]]]
     births: NotRequired[list[Mapping[str, Any]]]
     policies: NotRequired[list[Mapping[str, Any]]]
@@ -167,6 +169,8 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "waiver": _text,
     "test": lambda value: value is None or _table_of(_measured)(value),
     "pick": lambda value: _table_of(_measured)(value) and {"loss", "fitness"} <= set(value),
+    "metrics": _table_of(_measured),
+    "select": lambda value: _table_of(_text)(value) and set(value) == {"metric", "mode"},
     "notes": _list_of(_note),
     "births": _list_of(_birth),
     "policies": _list_of(_trained),

@@ -116,6 +116,7 @@ class Trial:
             engine=self.engine,
             progress=self.progress,
             report=False,
+            on_interrupt="raise",
         )
 
     def _enter(self, arm: str, result: Result) -> None:
@@ -151,7 +152,16 @@ def begin(
     if study.baseline is None:
         return None
     announce(f"seed {seed}, the network that all arms start from", progress)
-    return fit(task, study.baseline, seed=seed, run=folder, engine=engine, progress=progress, report=False)
+    return fit(
+        task,
+        study.baseline,
+        seed=seed,
+        run=folder,
+        engine=engine,
+        progress=progress,
+        report=False,
+        on_interrupt="raise",
+    )
 
 
 def founded(recipe: Recipe, network: nn.Module | None) -> Recipe:

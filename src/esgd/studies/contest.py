@@ -39,6 +39,15 @@ def compete(
     for seed, name, recipe in arms:
         announce(f"seed {seed}, {name}", progress)
         folder = out / name / f"seed-{seed}"
-        result = fit(study.task(seed), recipe, seed=seed, run=folder, engine=engine, progress=progress, report=False)
+        result = fit(
+            study.task(seed),
+            recipe,
+            seed=seed,
+            run=folder,
+            engine=engine,
+            progress=progress,
+            report=False,
+            on_interrupt="raise",
+        )
         found.append(Run(f"{name}, seed {seed}", RunFolder(folder).manifest() or {}, result.history, of=name))
     return sorted(found, key=lambda run: rules.index(run.of))

@@ -1,7 +1,7 @@
 """Tasks: data, loss and fitness. A task never sees an optimizer or a population."""
 
-from esgd.tasks.metrics import error_rate
+from esgd.tasks.metrics import averaged, error_rate
 from esgd.tasks.sources import Source, StackedSource, Tensors
 from esgd.tasks.supervised import Supervised
 
-__all__ = ["Source", "StackedSource", "Supervised", "Tensors", "error_rate"]
+__all__ = ["Source", "StackedSource", "Supervised", "Tensors", "averaged", "error_rate"]

@@ -1,22 +1,44 @@
-"""What is measured on the split that selection never saw."""
+"""What is measured of a network on a split, and of the network alone.
+
+| a metric is …                                     | it is given                     | memory                         |
+|---------------------------------------------------|---------------------------------|--------------------------------|
+| a function of (output, target)                    | the whole split at once         | all outputs, at most 1 GiB     |
+| the same in `averaged(…)`, such as `error_rate`   | batch by batch, then the mean   | one batch                      |
+| an object with `reset`, `update(output, target)`  | batch by batch, as it wants     | what it keeps                  |
+| and `compute`, as torchmetrics have               |                                 |                                |
+| a function of one argument                        | the network alone, in eval mode | what it keeps                  |
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from esgd.errors import TaskError
 
-Averaged = Callable[[Any, Any], Any]
-"""Of (output, target): averaged over the samples of the test split."""
+OfOutputs = Callable[[Any, Any], Any]
+"""Of (output, target)."""
 
 OfNetwork = Callable[[nn.Module], Any]
-"""Of the network alone, which is in eval mode, without gradients: for what is no mean over samples."""
+"""Of the network alone, which is in eval mode, without gradients."""
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@runtime_checkable
+class Accumulates(Protocol):
+    """A metric that takes a split batch by batch. torchmetrics are such."""
+
+    def reset(self) -> Any: ...
+
+    def update(self, output: Any, target: Any, /) -> Any: ...
+
+    def compute(self) -> Any: ...
 
 
 @runtime_checkable
@@ -30,26 +52,44 @@ class Described(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """Both kinds, by name."""
+    """By name: those of a split, and those of the network."""
 
-    averaged: Mapping[str, Averaged] = field(default_factory=dict)
+    of_split: Mapping[str, OfOutputs | Accumulates] = field(default_factory=dict)
     of_network: Mapping[str, OfNetwork] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
         return {name: metric.describe() for name, metric in self.of_network.items() if isinstance(metric, Described)}
 
 
+def averaged(metric: M) -> M:
+    """Mark a function of (output, target) as a mean over samples: it is taken batch by batch, weighted by their sizes.
+
+    No outputs are kept. For what is no mean over samples, such as an F1 score, the result would be wrong.
+    """
+    try:
+        vars(metric)["averaged"] = True
+    except TypeError as error:
+        raise TaskError(f"averaged({metric!r}): it cannot be marked. Write a function around it.") from error
+    return metric
+
+
+def is_averaged(metric: object) -> bool:
+    """Whether it was marked by `averaged`."""
+    return bool(getattr(metric, "averaged", False))
+
+
 def sorted_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """Tell the two kinds apart by what they can be called with; refuse by name what is neither."""
-    averaged, of_network = dict[str, Averaged](), dict[str, OfNetwork]()
+    """Tell the kinds apart by what they can be called with; refuse by name what is none."""
+    of_split, of_network = dict[str, OfOutputs | Accumulates](), dict[str, OfNetwork]()
     for name, metric in metrics.items():
-        if name == "loss" or not callable(metric):
+        accumulates = isinstance(metric, Accumulates) and not isinstance(metric, type)
+        if name == "loss" or not (callable(metric) or accumulates):
             raise TaskError(
                 f"metrics[{name!r}]={metric!r} cannot be used. A metric is a function of (output, target), or of the "
                 f"network; 'loss' is always among the test metrics and cannot be given again."
             )
-        if _takes(metric, 2):
-            averaged[name] = metric
+        if accumulates or _takes(metric, 2):
+            of_split[name] = metric
         elif _takes(metric, 1):
             of_network[name] = metric
         else:
@@ -57,9 +97,10 @@ def sorted_metrics(metrics: Mapping[str, Any]) -> Metrics:
                 f"metrics[{name!r}]={metric!r} can be called neither with (output, target) nor with the network. "
                 f"Write a function of two arguments, or of one."
             )
-    return Metrics(averaged, of_network)
+    return Metrics(of_split, of_network)
 
 
+@averaged
 def error_rate(output: Tensor, target: Tensor) -> Tensor:
     """The share of wrong answers of a classifier: a metric."""
     return (output.argmax(dim=1) != target).double().mean()

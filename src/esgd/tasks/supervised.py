@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, nan
 from typing import Any
 
 import torch
@@ -17,9 +17,11 @@ from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
-from esgd.tasks.metrics import Averaged, OfNetwork, scalar, sorted_metrics
+from esgd.tasks.measuring import Measurement
+from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
 from esgd.tasks.outputs import average_for
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
+from esgd.tasks.weights import target_weights
 
 Loss = Callable[[Any, Any], Tensor]
 CALIBRATION_PIECE = 256  # samples
@@ -53,7 +55,10 @@ class Supervised:
     |               | it picks the network that a run gives back among the elites. With many looks at a small        |
     |               | fitness split, the fittest are partly lucky; this split does not know their luck               |
     | `batch_size`  | of SGD; a policy's setting `batch_size` replaces it                                            |
-    | `metrics`     | name → function of (output, target), averaged over the test split; or of the network           |
+    | `metrics`     | name → function of (output, target), which is given the whole split, fitness and then test; or |
+    |               | of the network. `esgd.tasks.metrics` has the kinds, and what each needs of memory              |
+    | `select`      | the name of a metric that is the fitness instead of the loss, on the fitness split             |
+    | `mode`        | of `select`: "min", or "max"; then the fitness is the negative of the metric                   |
     | `workers`     | DataLoader processes, for datasets                                                             |
     | `calibration` | data for BatchNorm statistics, e.g. without augmentation [default: the beginning of `train`]   |
     | `nonnegative` | whether the loss is never below 0: then early abort is possible. It is known for torch's       |
@@ -78,7 +83,9 @@ class Supervised:
         test: Any = None,
         pick: Any = None,
         batch_size: int = 32,
-        metrics: Mapping[str, Averaged | OfNetwork] | None = None,
+        metrics: Mapping[str, OfOutputs | Accumulates | OfNetwork] | None = None,
+        select: str | None = None,
+        mode: str = "min",
         workers: int = 0,
         calibration: Any = None,
         nonnegative: bool | None = None,
@@ -88,8 +95,10 @@ class Supervised:
         self.model: Callable[[], nn.Module] = make_model
         self.batch_size = batch_size
         self._metrics = sorted_metrics(metrics or {})
-        self.nonnegative = not own and (_never_negative(loss) if nonnegative is None else nonnegative)
-        self._loss = loss
+        self.select = _checked_selection(select, mode, self._metrics.of_split, own=own)
+        known = _never_negative(loss) if nonnegative is None else nonnegative
+        self.nonnegative = not own and self.select is None and known
+        self._loss, self._weights = loss, target_weights(loss)
         self._train = source("train", train, workers)
         self._fitness: Source | None = None if own else source("fitness", fitness, workers)
         self._own: Callable[[nn.Module], Any] | None = fitness if own else None
@@ -161,18 +170,53 @@ class Supervised:
     # Fitness
 
     def parts(self, order: Sequence[int] | None = None) -> Iterable[tuple[int, Batch]]:
-        if self._fitness is None:
+        if self._fitness is None or self._selects_by_whole:
             return [(0, None)]
         return self._fitness.parts(_part_size(self._fitness), order)
 
     def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
         if self._own is not None:
             return scalar(self._own(module), "your fitness")
-        values = self._values(module, batch)[0].double()
-        return values * self.size(batch) if values.dim() == 0 else values.sum()
+        if self.select is not None:
+            return self._selected(module, batch, *self.select)
+        return self._summed(self._values(module, batch)[0], batch)
 
     def size(self, batch: Batch) -> int:
-        return 1 if batch is None else len(_checked_form(batch)[-1])
+        if batch is None:  # all of the fitness
+            return 1 if self._fitness is None else self._fitness.samples or _count(self._fitness)
+        return len(_checked_form(batch)[-1])
+
+    def divisor(self, batch: Batch) -> float:
+        if batch is None:
+            return 1
+        return self.size(batch) if self.select else float(self._counts(batch))
+
+    def _counts(self, batch: Batch) -> Tensor | int:
+        """What a batch counts as in a mean over a split: its samples, or the weight of its targets."""
+        target = _checked_form(batch)[-1]
+        if self._weights is None or not isinstance(target, Tensor) or target.is_floating_point():
+            return self.size(batch)
+        return self._weights.total(target)
+
+    @property
+    def _selects_by_whole(self) -> bool:
+        """Whether the fitness is a metric that is no mean over samples: then it has one part."""
+        return self.select is not None and not is_averaged(self._metrics.of_split[self.select[0]])
+
+    def _selected(self, module: nn.Module, batch: Batch, name: str, mode: str) -> Tensor:
+        """The metric that is the fitness, summed over a part; lower is better."""
+        measured, sign = Measurement({name: self._metrics.of_split[name]}), 1 if mode == "min" else -1
+        for part in self._on_device(self._fitness, module) if batch is None and self._fitness else [batch]:
+            measured.add(module(*part[:-1]), part[-1], self.size(part))
+        return sign * measured.values()[name] * (1 if batch is None else self.size(batch))
+
+    def _summed(self, values: Tensor, batch: Batch) -> Tensor:
+        """A loss, which is a mean or one value per sample, as a sum over the batch."""
+        if values.dim():
+            return values.double().sum()
+        counts = self._counts(batch)
+        whole = values.double() * counts
+        return whole if isinstance(counts, int) else whole.where(counts > 0, 0.0)  # the mean of nothing is NaN
 
     def calibration(self, samples: int) -> Iterator[Batch]:
         wanted = min(samples, self._calibration.samples or samples)
@@ -191,32 +235,42 @@ class Supervised:
         means, samples = self._means("pick", self._pick, module, {})
         return means["loss"], samples
 
+    def fitness_metrics(self, module: nn.Module) -> dict[str, float]:
+        if self._fitness is None or not self._metrics.of_split:
+            return {}
+        means, _ = self._means("fitness", self._fitness, module, self._metrics.of_split)
+        return {name: means[name] for name in self._metrics.of_split}
+
     @torch.no_grad()
     def test(self, module: nn.Module) -> dict[str, float]:
         if self._test is None:
             return {}
-        means, _ = self._means("test", self._test, module, self._metrics.averaged)
+        means, _ = self._means("test", self._test, module, self._metrics.of_split)
         whole = {name: metric(module) for name, metric in self._metrics.of_network.items()}
         return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}
 
     @torch.no_grad()
     def _means(
-        self, name: str, split: Source, module: nn.Module, metrics: Mapping[str, Averaged]
+        self, name: str, split: Source, module: nn.Module, metrics: Mapping[str, OfOutputs | Accumulates]
     ) -> tuple[dict[str, float], int]:
-        """The loss and the metrics of a network, averaged over a split, and how many samples it has."""
+        """The loss and the metrics of a network on a split, and how many samples it has."""
         module.eval()
-        device = next(module.parameters()).device
-        totals, samples = dict.fromkeys(("loss", *metrics), 0.0), 0
-        for _, batch in split.parts(_part_size(split)):
-            batch = copied(to_device(batch, device))  # a network may write into its input
+        measured, total, counted, samples = Measurement(metrics), 0.0, 0.0, 0
+        for batch in self._on_device(split, module):
             (values, output), n = self._values(module, batch), self.size(batch)
-            totals["loss"] += float(values.double().mean()) * n
-            for metric in metrics:
-                totals[metric] += float(scalar(metrics[metric](output, batch[-1]), f"the metric {metric!r}")) * n
-            samples += n
+            counts = float(self._counts(batch)) if values.dim() == 0 else n
+            total += float(values.double().mean()) * counts if counts else 0.0
+            measured.add(output, batch[-1], n)
+            counted, samples = counted + counts, samples + n
         if samples == 0:
             raise TaskError(f"the {name} data have no samples. Give {name}= at least one, at every call, or None.")
-        return {metric: total / samples for metric, total in totals.items()}, samples
+        found = {metric: float(value) for metric, value in measured.values().items()}
+        return {"loss": total / counted if counted else nan, **found}, samples
+
+    def _on_device(self, split: Source, module: nn.Module) -> Iterator[Batch]:
+        """The batches of a split where the network is; copies, because it may write into its input."""
+        device = next(module.parameters()).device
+        return (copied(to_device(batch, device)) for _, batch in split.parts(_part_size(split)))
 
     def data(self) -> list[Any]:
         splits = (self._train, self._fitness, self._pick, self._test, self._calibration)
@@ -227,7 +281,9 @@ class Supervised:
         described = {name: split.describe() for name, split in splits.items() if split is not None}
         if self._own is not None:
             described["fitness"] = {"kind": _name(self._own)}
-        return {**self._metrics.describe(), "loss": _name(self._loss), "batch_size": self.batch_size, **described}
+        selects = {"select": list(self.select)} if self.select else {}
+        plain = {"loss": _name(self._loss), "batch_size": self.batch_size, **selects}
+        return {**self._metrics.describe(), **plain, **described}
 
     def _batch_size(self, settings: Settings) -> int:
         return _checked_batch_size(settings.get("batch_size", self.batch_size))
@@ -260,6 +316,32 @@ class Supervised:
 def _part_size(split: Source) -> int:
     """About eight parts, of 64 to 1024 samples: fine enough to stop early, coarse enough to be fast."""
     return min(1024, max(64, ceil((split.samples or 0) / 8)))
+
+
+def _count(split: Source) -> int:
+    """The samples of a split that does not know how many it has."""
+    return sum(len(_checked_form(batch)[-1]) for _, batch in split.parts(_part_size(split)))
+
+
+def _checked_selection(
+    select: str | None, mode: str, metrics: Mapping[str, object], *, own: bool
+) -> tuple[str, str] | None:
+    if mode not in ("min", "max"):
+        raise TaskError(
+            f"mode={mode!r} is neither 'min' nor 'max': whether the metric of select= is better low or high."
+        )
+    if select is None:
+        if mode == "max":
+            raise TaskError("mode='max' is for select=, which names a metric. A loss is always minimised.")
+        return None
+    if select not in metrics:
+        raise TaskError(
+            f"select={select!r} is not among the metrics of outputs and targets. {did_you_mean(select, metrics)} Give "
+            f"it in metrics=, as a function of (output, target)."
+        )
+    if own:
+        raise TaskError(f"select={select!r} needs a fitness split, but fitness= is a function of your own. Use one.")
+    return select, mode
 
 
 def _is_own_fitness(fitness: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from esgd.genome import Genome, build
-from esgd.protocols import Batch, Task
+from esgd.protocols import Batch, Task, Weighted
 from esgd.randomness import Seeds, global_randomness
 from esgd.testing.evidence import difference, expect, passing_on_errors
 
@@ -121,19 +121,29 @@ def _check_fitness(task: Task, network: nn.Module) -> None:
         f"that cannot reorder ignores `order` and numbers its parts all the same.",
     )
     expect(
-        not task.nonnegative or all(total >= 0 for total, _ in first.values()),
+        not task.nonnegative or all(total >= 0 for total, _, _ in first.values()),
         f"the task says that it is nonnegative, but the parts of its fitness are {first}. Early abort would be wrong.",
     )
     text = difference(dict(network.state_dict()), before)
     expect(not text, f"taking the fitness changed the network: {text}. It must only look.")
 
 
-def _fitness(task: Task, network: nn.Module, order: Sequence[int] | None) -> dict[int, tuple[float, int]]:
-    """The sum and the size of each part, by number."""
-    found = {part: (float(task.fitness(network, batch)), task.size(batch)) for part, batch in task.parts(order)}
+def _fitness(task: Task, network: nn.Module, order: Sequence[int] | None) -> dict[int, tuple[float, int, float]]:
+    """The sum and the size of each part, and what it counts as, by number."""
+    divisor = task.divisor if isinstance(task, Weighted) else task.size
+    found = {
+        part: (float(task.fitness(network, batch)), task.size(batch), float(divisor(batch)))
+        for part, batch in task.parts(order)
+    }
+    sizes, counted = ([each[place] for each in found.values()] for place in (1, 2))
     expect(
-        found and all(size > 0 for _, size in found.values()),
-        f"the parts of the fitness have {[size for _, size in found.values()]} samples. A mean needs at least one.",
+        found and all(size > 0 for size in sizes),
+        f"the parts of the fitness have {sizes} samples. A mean needs at least one.",
+    )
+    expect(
+        min(counted) >= 0 and sum(counted) > 0,
+        f"the divisors of the parts are {counted}. They are what the parts count as in the mean: none is below 0, and "
+        f"their sum is above 0.",
     )
     return dict(sorted(found.items())) if order is not None else found
 

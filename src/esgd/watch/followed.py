@@ -16,6 +16,7 @@ from esgd.run.following import PIECE, HistoryFollower
 from esgd.run.history import HISTORY, last_value
 from esgd.run.line import Line, line_fault
 from esgd.run.manifest import MANIFEST, read_shown
+from esgd.run.stop import STOP, Stop, read_stop
 
 PATIENCE = 60.0  # seconds without a word, at least, before a run is called silent
 GENERATIONS = 5.0  # … and so many times its longest generation
@@ -41,6 +42,7 @@ class Followed:
         self._longest, self._glanced = 0.0, NO_FILE
         self._known: dict[str, Any] = {}  # the manifest …
         self._stamp = NO_FILE  # … of this file
+        self._stop_known, self._stop_stamp = Stop(), NO_FILE
 
     def look(self) -> None:
         """Read what has been added since the last look."""
@@ -120,6 +122,8 @@ class Followed:
     def _status(self, planned: int | None) -> str:
         if planned is not None and self.k >= planned:
             return "finished"
+        if self.k and self._stop().k == self.k:
+            return f"stopped early: {self._stop().why}"
         if self.damage:
             return "damaged"
         if self.unreadable and not self.lines:
@@ -128,6 +132,17 @@ class Followed:
         if not self.k:  # how long a first generation takes is not known
             return f"in its first generation for {duration(silent)}"
         return "running" if silent < max(PATIENCE, GENERATIONS * self._longest) else f"silent for {duration(silent)}"
+
+    def _stop(self) -> Stop:
+        """Why the run was stopped, read again when that has changed; a page can do without."""
+        stamp = _stamp(self.folder / STOP)
+        if stamp != self._stop_stamp:
+            try:
+                self._stop_stamp, self._stop_known = stamp, Stop()
+                self._stop_known = read_stop(self.folder, limit=MANIFEST_LIMIT)
+            except OSError:
+                pass  # said by `esgd resume`
+        return self._stop_known
 
     def _manifest(self) -> dict[str, Any]:
         """The run's manifest, read again when it has changed; a page can do without."""

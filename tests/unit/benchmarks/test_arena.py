@@ -82,6 +82,7 @@ def test_the_page_has_the_best_rank_first_and_keeps_the_words_around_the_tables(
     assert (tmp_path / "anytime.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["halving", "grid", label(GRID[3])])
 def test_a_run_of_the_arena_tells_what_it_spent_and_how_good_it_is(arm: str) -> None:
     found = compete("digits", arm, seed=100, budget="short", share=0.4)

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,15 +25,16 @@ from benchmarks.results import Row, save, spread
 from benchmarks.speed import rows
 from benchmarks.table import page
 from benchmarks.workloads import ALL, MOMENTA, RATES, WORKLOADS, Workload
+from tests.warm import python
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("warm_workers")
 
 
 def run(script: str, folder: Path, *options: str) -> dict:
-    """What a script writes into its results."""
-    command = [sys.executable, "-m", f"benchmarks.{script}", "--quick", "--out", str(folder), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    """What a script writes into its results. It runs in this process; the sides that it starts have their own."""
+    with patch.object(sys, "argv", [script, "--quick", "--out", str(folder), *options]):
+        import_module(f"benchmarks.{script}").main()
     return json.loads((folder / "results.json").read_text())
 
 
@@ -84,6 +87,7 @@ def test_memory_that_constant_costs_hide_at_first_is_judged_where_it_shows() -> 
     assert (row.low, row.value, row.reached) == (0.0, 2.5, False)
 
 
+@pytest.mark.slow
 def test_a_side_that_cannot_take_part_says_why() -> None:
     child = Child(sys.executable, "benchmarks.sides.ours", ["W1", "nonsense", "--quick"], patience=120)
     try:
@@ -141,6 +145,7 @@ lines"""
     assert lines_of_code(script) == 6
 
 
+@pytest.mark.slow
 def test_whoever_takes_the_middle_step_of_all_is_killed_and_nobody_else(tmp_path: Path) -> None:
     tally = Tally.of(WORKLOADS["W1"].tiny(), str(tmp_path), kill=True)
     steps = (
@@ -149,7 +154,7 @@ def test_whoever_takes_the_middle_step_of_all_is_killed_and_nobody_else(tmp_path
         "weights = torch.zeros(1, 2, requires_grad=True);"
         f"[tally(weights, torch.tensor([0])) for _ in range({tally.asked})];"
     )
-    first, second = (subprocess.run([sys.executable, "-c", steps], cwd=ROOT).returncode for _ in range(2))
+    first, second = (python("-c", steps, cwd=ROOT).returncode for _ in range(2))
     assert (first, second) == (-signal.SIGKILL, 0)
     assert tally.share == 1.5  # half of them, and then all
 
@@ -198,10 +203,11 @@ EMPTY = {"gemm_rate": None, "engine": None}
 
 @pytest.mark.slow
 def test_speed_times_every_side_in_every_repeat_and_the_table_follows(tmp_path: Path) -> None:
-    part = run("speed", tmp_path, "--only", "W2", "--sides", "plain,auto,gemm", "--repeats", "3")["speed"]["W2"]
-    assert {side: len(times) for side, times in part["seconds"].items()} == {"plain": 3, "auto": 3, "gemm": 3}
+    part = run("speed", tmp_path, "--only", "W2", "--sides", "plain,auto,gemm", "--repeats", "2")["speed"]["W2"]
+    assert {side: len(times) for side, times in part["seconds"].items()} == {"plain": 2, "auto": 2, "gemm": 2}
     assert part["missing"] == {}
-    run("table", tmp_path)
+    done = python("-m", "benchmarks.table", "--out", tmp_path, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     assert "auto against the plain loop" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "speed.png").is_file()
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from tests.command import esgd
+from tests.warm import python
 
 SMALL = [
     "--set",
@@ -61,9 +63,7 @@ def slow_task(seed):
 
 
 def real_esgd(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "esgd", *arguments]
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=900, env=environment)
+    return python("-m", "esgd", *arguments, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -73,6 +73,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_run_prints_json_on_standard_output_and_nothing_else(home: Path) -> None:
     done = real_esgd("run", "digits", *SMALL, "--json", cwd=home)
     assert done.returncode == 0, done.stderr
@@ -82,18 +83,22 @@ def test_run_prints_json_on_standard_output_and_nothing_else(home: Path) -> None
     assert done.stderr.count("k=") == 2, "one plain line for each generation when there is no terminal"
 
 
+@pytest.mark.slow
 def test_quiet_says_nothing(home: Path) -> None:
     done = real_esgd("run", "mine:task", "--set", "generations=1", "--quiet", "--json", cwd=home)
     assert done.returncode == 0
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_resume_of_a_finished_run_gives_its_result_again(home: Path) -> None:
     first = json.loads(esgd("run", "digits", *SMALL, "--run", "r", "--json", cwd=home).stdout)
     again = esgd("resume", "r", "--json", cwd=home)
     assert json.loads(again.stdout) == first
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
     arguments = [sys.executable, "-m", "esgd", "run", "mine:slow_task", "--run", "r", "--set", "generations=3"]
     process = subprocess.Popen(
@@ -117,9 +122,57 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(home: Path) -> None:
     assert json.loads(resumed.stdout)["generations"] == 3
 
 
+def test_a_run_that_its_rule_has_stopped_continues_only_if_asked(home: Path) -> None:
+    stopped = esgd("run", "mine:task", *SMALL, "--run", "r", "--stop", "target:100,of=elite_mean", "--json", cwd=home)
+    summary = json.loads(stopped.stdout)
+    assert summary["generations"] == 1
+    assert summary["stopped"].startswith("Target(100, of='elite_mean'): elite_mean is ")
+    assert "esgd resume r --allow-code mine --stop none" in stopped.stderr
+    again = esgd("resume", "r", "--allow-code", "mine", "--json", cwd=home)
+    assert json.loads(again.stdout) == summary, "the rule is the folder's, so nothing is trained"
+    assert "was stopped early: Target(100" in (home / "r" / "report.html").read_text()
+    resumed = esgd("resume", "r", "--allow-code", "mine", "--stop", "none", "--json", cwd=home)
+    whole = esgd("run", "mine:task", *SMALL, "--run", "w", "--json", cwd=home)
+    assert json.loads(resumed.stdout) == {**json.loads(whole.stdout), "run": "r"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('{"rules": 3}', "stop.json is damaged"),
+        ('{"rules": [3]}', "a rule in it is no table"),
+        ('{"rules": [{"kind": "os:system"}]}', "--stop none"),
+        ('{"rules": [{"kind": "patience", "generations": 0}]}', "generations=0 is below 1"),
+    ],
+)
+def test_a_stop_rule_of_a_stranger_is_data(home: Path, words: str, said: str) -> None:
+    esgd("run", "mine:task", *SMALL, "--run", "r", "--stop", "target:100", "--quiet", cwd=home)
+    (home / "r" / "stop.json").write_text(words)
+    done = esgd("resume", "r", "--allow-code", "mine", cwd=home)
+    assert done.returncode == 3
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("patiance:3", "cannot be imported"),
+        ("patience", "generations='' is not a number"),
+        ("soon", "it is not a rule. Known: none, patience, target."),
+        ("patience:3,off=mean", "there is no setting 'off'. Did you mean 'of'?"),
+        ("patience:3,mean", "'mean' has no value"),
+    ],
+)
+def test_what_is_no_rule_is_refused_before_a_folder_is_made(home: Path, rule: str, said: str) -> None:
+    done = esgd("run", "mine:task", "--run", "r", "--stop", rule, cwd=home)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (home / "r").exists()
+
+
 @pytest.mark.slow
 def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
-    done = real_esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)
+    done = esgd("compare", "digits", *SMALL, "--seeds", "2", "--json", "--out", "c", cwd=home)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert list(answer["arms"]) == ["single", "population", "no_evolution", "esgd"]
@@ -130,41 +183,52 @@ def test_compare_prints_the_arms_and_writes_a_report(home: Path) -> None:
     assert epochs["population"] == epochs["no_evolution"] == epochs["esgd"]
     for name in ("report.html", "figure-1.png", "figure-2.png", "table-1.md"):
         assert (home / "c" / name).stat().st_size > 100
-    table = real_esgd("compare", "digits", *SMALL, "--seeds", "2", "--quiet", "--out", "c", cwd=home).stdout
+    table = esgd("compare", "digits", *SMALL, "--seeds", "2", "--quiet", "--out", "c", cwd=home).stdout
     assert "population baseline" in table
     assert "ESGD w/o evolution" in table
 
 
-def test_explain_gives_the_resolved_recipe_under_its_names(home: Path) -> None:
-    answer = json.loads(esgd("explain", "digits", "--json", cwd=home).stdout)
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+    """What `explain` says of the digits here, on GPUs and on a cluster: as JSON, and in words."""
+    asked = ("explain", "digits", "--gpus", "4", "--workers", "4", "--per-node", "2")
+    home = tmp_path_factory.mktemp("explained")
+    return json.loads(esgd(*asked, "--tflops", "2", "--json", cwd=home).stdout), esgd(*asked, cwd=home).stdout
+
+
+@pytest.mark.slow
+def test_explain_gives_the_resolved_recipe_under_its_names(explained: tuple[dict[str, Any], str]) -> None:
+    answer, words = explained
     assert answer["recipe"]["population"] == answer["symbols"]["μ"] == 16
     assert answer["recipe"]["offspring"] == answer["symbols"]["λ"] == 64
     assert answer["symbols"]["m"] == 9
     assert answer["cost"]["sgd_epochs"] == 16 * 8 * 5
     assert answer["cost"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
     assert answer["cost"]["seconds"] > 0
-    assert "μ = 16" in esgd("explain", "digits", cwd=home).stdout
+    assert "μ = 16" in words
 
 
+@pytest.mark.slow
 def test_the_elites_of_a_study_follow_its_population(home: Path) -> None:
     """Nine of sixteen; a smaller population is not refused."""
     asked = ("explain", "digits", "--set", "population=8", "--json")
     assert json.loads(esgd(*asked, cwd=home).stdout)["symbols"]["m"] == 4
 
 
-def test_explain_reckons_other_devices(home: Path) -> None:
-    costs = json.loads(esgd("explain", "digits", "--gpus", "4", "--tflops", "2", "--json", cwd=home).stdout)["cost"]
+@pytest.mark.slow
+def test_explain_reckons_other_devices(explained: tuple[dict[str, Any], str]) -> None:
+    costs = explained[0]["cost"]
     here, there = costs["matrix_tflops_here"], 4 * 2.0
     assert costs["seconds_on_gpus"] == pytest.approx(costs["seconds"] * here / there)
-    assert "on 4 GPUs" in esgd("explain", "digits", "--gpus", "4", cwd=home).stdout
+    assert "on 4 GPUs" in explained[1]
 
 
-def test_explain_predicts_a_cluster(home: Path) -> None:
-    asked = ("explain", "digits", "--workers", "4", "--per-node", "2")
-    costs = json.loads(esgd(*asked, "--json", cwd=home).stdout)["cost"]["cluster"]
+@pytest.mark.slow
+def test_explain_predicts_a_cluster(explained: tuple[dict[str, Any], str]) -> None:
+    costs = explained[0]["cost"]["cluster"]
     assert costs["workers"] == 4
     assert costs["sgd"] == pytest.approx(4 * costs["seconds_per_individual"]), "16 individuals"
-    assert "on 4 workers, one core each" in esgd(*asked, cwd=home).stdout
+    assert "on 4 workers, one core each" in explained[1]
 
 
 @pytest.mark.slow
@@ -232,6 +296,7 @@ def test_list_names_what_is_built_in(home: Path) -> None:
     assert {"roulette", "elitist", "gaussian", "per_epoch"} <= rooms["operators"].keys()
 
 
+@pytest.mark.slow
 def test_offspring_follow_the_population_unless_given(home: Path) -> None:
     assert (
         json.loads(esgd("explain", "mine:task", "--set", "population=5", "--json", cwd=home).stdout)["symbols"]["λ"]
@@ -239,6 +304,7 @@ def test_offspring_follow_the_population_unless_given(home: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_toml_file_describes_a_study(home: Path) -> None:
     (home / "study.toml").write_text(
         'task = "mine:task"\n[recipe]\npopulation = 4\nmates = [1, 2]\ngenerations = 1\n'
@@ -308,6 +374,7 @@ def test_a_bad_toml_file_is_explained(home: Path, text: str, words: list[str]) -
         assert word in done.stderr
 
 
+@pytest.mark.slow
 def test_a_table_without_a_kind_changes_the_strategy_that_is_there(home: Path) -> None:
     text = "task = 'digits'\n[recipe]\nbackoff = 'never'\n[recipe.mutation]\nsigma = 0.02\n[recipe.start]\nepochs = 1\n"
     (home / "natural.toml").write_text(text)
@@ -331,18 +398,21 @@ def test_a_study_made_in_python_runs_as_it_is_in_a_folder_with_a_plain_name(home
     assert json.loads(done.stdout)["run"] == "runs/b-mine-0"
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback(home: Path) -> None:
     assert "Traceback" in real_esgd("--debug", "run", "digit", cwd=home).stderr
 
 
+@pytest.mark.slow
 def test_a_run_begun_in_python_is_resumed_in_python(home: Path) -> None:
     script = "import esgd, mine; esgd.fit(mine.task, esgd.Recipe(generations=1), seed=0, run='r', progress=False)"
-    subprocess.run([sys.executable, "-c", script], cwd=home, check=True, timeout=600)
+    assert python("-c", script, cwd=home).returncode == 0
     done = esgd("resume", "r", cwd=home)
     assert done.returncode == 3
     assert "esgd.fit" in done.stderr
 
 
+@pytest.mark.slow
 def test_output_into_a_closed_pipe_is_not_an_error(home: Path) -> None:
     command = f"{sys.executable} -m esgd list | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=home, timeout=300)
@@ -350,6 +420,7 @@ def test_output_into_a_closed_pipe_is_not_an_error(home: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_watch_serves_a_page_until_it_is_interrupted(tmp_path: Path) -> None:
     watching = subprocess.Popen(
@@ -371,6 +442,7 @@ def test_watch_says_what_is_no_folder(tmp_path: Path) -> None:
     assert "is not there" in done.stderr
 
 
+@pytest.mark.slow
 def test_several_runs_are_reported_together(tmp_path: Path) -> None:
     for seed in ("0", "1"):
         esgd("run", "digits", *SMALL, "--seed", seed, "--run", f"run-{seed}", "--quiet", cwd=tmp_path)

@@ -26,6 +26,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_track_sends_a_run_to_every_tracker_named(home: Path) -> None:
     tracks = ("--track", "tensorboard:tb", "--track", "mine:lines")
     done = esgd("run", "mine:task", *FEW, *tracks, "--run", "r", "--json", cwd=home)

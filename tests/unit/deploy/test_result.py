@@ -187,6 +187,14 @@ def test_an_ensemble_is_chosen_by_a_fitness_of_your_own_too() -> None:
     assert len(result.ensemble(3, average="outputs")) >= 1
 
 
+def test_the_fitness_of_an_ensemble_is_weighted_as_that_of_a_network() -> None:
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.2]))
+    task = esgd.Supervised(mlp, loss, train=random_data(48), fitness=FITNESS, batch_size=16)
+    ensemble = fit(task).ensemble(3)
+    with torch.no_grad():
+        assert ensemble.fitness == pytest.approx(float(loss(ensemble(FITNESS[0]), FITNESS[1])), rel=1e-6)
+
+
 def test_networks_that_write_into_their_input_can_be_an_ensemble() -> None:
     class Doubling(nn.Module):
         def __init__(self) -> None:

@@ -17,7 +17,7 @@ from esgd.protocols import Draw
 from esgd.testing.evidence import contents
 from tests.small import CLASSES, INPUTS, classify, random_data
 
-PATIENCE = 120.0  # seconds until something that must happen is given up on
+PATIENCE = 400.0  # seconds until something that must happen is given up on
 
 
 def rich_mlp() -> nn.Module:

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "perf_counter", lambda: 10 ** wrong.uniform(-2, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores", "noisy")
 @pytest.mark.parametrize("epochs", [6_000, 60_000], ids=["vmap", "pool"])
 def test_the_choice_does_not_depend_on_how_fast_anything_seems(epochs: int) -> None:
@@ -161,7 +163,8 @@ def test_the_choice_does_not_depend_on_how_fast_anything_seems(epochs: int) -> N
     assert first.why
 
 
-@pytest.mark.usefixtures("two_cores", "noisy")
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_cores", "noisy", "warm_workers")
 @pytest.mark.parametrize(("lasts", "kind"), [(0.01, Pool), (0.2, Vmap), (20, Loop)], ids=["pool", "vmap", "loop"])
 def test_two_runs_of_one_command_give_the_same_bytes_on_a_machine_with_any_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: float, kind: type
@@ -184,6 +187,7 @@ def seconds(given: Rules, load: Load) -> float:
     return load.population * load.epochs * 3 * count_step(given, Loop(threads=1)).seconds
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 def test_what_an_engine_costs_once_is_a_twentieth_of_the_run() -> None:
     """Recording, then workers: neither is taken before the run is long enough for it."""
@@ -240,6 +244,7 @@ def test_a_step_is_counted_by_its_operations_and_products() -> None:
     assert counted == count_step(given, Loop(threads=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1)], ids=str)
 def test_the_probe_changes_nothing(engine: Any) -> None:
     """Neither the caller's random numbers nor the network."""
@@ -254,6 +259,7 @@ def test_the_probe_changes_nothing(engine: Any) -> None:
     assert difference(contents_of_template(given), before) == ""
 
 
+@pytest.mark.slow
 def test_a_probed_run_is_the_run_of_the_engine_it_took(tmp_path: Path) -> None:
     """Whatever was timed before it, dropout and all."""
     recipe = esgd.Recipe(population=3, offspring=2, generations=1, sgd_epochs=70)
@@ -349,18 +355,26 @@ def test_fit_says_which_engine_and_why_and_the_manifest_remembers(
     assert len(result.history) == 2
 
 
-@pytest.mark.parametrize("again", ["auto", "auto:precision=bf16", Vmap(chunk=2, threads=1)], ids=str)
+BATCHED = Vmap(chunk=2, threads=1)
+
+
+@cache
+def straight() -> Any:
+    """What a run with `BATCHED` ends with."""
+    return contents(esgd.fit(classify(), RECIPE, seed=0, engine=BATCHED, progress=False).population)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", ["auto", "auto:precision=bf16", BATCHED], ids=str)
 def test_a_resumed_run_goes_on_with_the_engine_it_began_with(tmp_path: Path, again: Any) -> None:
     """Unless another is resources for by name; "auto" always means the recorded one."""
-    begun = Vmap(chunk=2, threads=1)
-    straight = esgd.fit(classify(), RECIPE, seed=0, engine=begun, progress=False)
     stops = StopsAfter(1)
     with stops.expected():
-        esgd.fit(stops.task(), RECIPE, seed=0, engine=begun, run=tmp_path / "run", progress=False)
+        esgd.fit(stops.task(), RECIPE, seed=0, engine=BATCHED, run=tmp_path / "run", progress=False)
     stops.left = -1
     resumed = esgd.fit(stops.task(), RECIPE, seed=0, engine=again, run=tmp_path / "run", progress=False, report=False)
-    assert difference(contents(resumed.population), contents(straight.population)) == ""
-    assert decode(json.loads((tmp_path / "run" / "manifest.json").read_text())["engine"]) == begun
+    assert difference(contents(resumed.population), straight()) == ""
+    assert decode(json.loads((tmp_path / "run" / "manifest.json").read_text())["engine"]) == BATCHED
 
 
 class StopsAfter:

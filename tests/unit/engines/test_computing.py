@@ -32,6 +32,8 @@ def learnable(**changes: Any) -> esgd.Supervised:
     return classify(train=(x, y), fitness=(x, y), **changes)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize(
     "engine",
     [
@@ -51,6 +53,7 @@ def test_bf16_trains_and_the_weights_stay_as_they_are(engine: Any) -> None:
     assert generation.guarantee == "held"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1)], ids=str)
 def test_bf16_is_really_computed_in_bf16(engine: Any) -> None:
     seen = set()
@@ -131,6 +134,7 @@ def test_channels_last_is_the_same_up_to_rounding_and_is_really_used() -> None:
     torch.testing.assert_close(other.population.fitness, plain.population.fitness, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Loop(threads=3), Vmap(chunk=2, threads=3)], ids=str)
 def test_torchs_threads_are_the_engines_while_it_works_and_the_callers_after(engine: Any) -> None:
     before, seen = torch.get_num_threads(), set()

@@ -31,7 +31,8 @@ def saved(generations: list[esgd.Generation]) -> int:
     return sum(generation.work.fitness_saved for generation in generations)
 
 
-@settings(max_examples=25)
+@pytest.mark.slow
+@settings(max_examples=15)
 @given(
     mu=st.integers(2, 5),
     offspring=st.integers(1, 12),
@@ -75,6 +76,7 @@ def test_a_whole_run_is_the_same_with_and_without(
         assert full.work.fitness_saved <= early.work.fitness_saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_are_taken_in_one_order_whatever_order_the_parts_were_visited_in(seed: int) -> None:
     """In double precision, where sums of losses are rounded: single-precision losses add up exactly."""
@@ -93,6 +95,7 @@ def test_sums_are_taken_in_one_order_whatever_order_the_parts_were_visited_in(se
         assert once.population.fitness.tolist() == again.population.fitness.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_who_is_just_good_enough_is_not_cut(seed: int) -> None:
     """All the loss is in one part of eight, so the sum stands at its end before the other parts are visited."""
@@ -139,6 +142,7 @@ def test_it_saves_samples_where_offspring_are_bad() -> None:
     assert spent[0] < 0.8 * spent[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp])
 def test_what_is_spent_and_what_is_saved_add_up_to_the_whole(make_model: Any) -> None:
     """Also for survivors whose evaluation was aborted and then finished: nothing is counted twice."""

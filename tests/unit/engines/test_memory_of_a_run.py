@@ -26,6 +26,7 @@ RECIPE = esgd.Recipe(
     sgd_epochs=1,
     species=Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": 0.01})),
 )
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_workers")]
 ENGINES = [Loop(threads=1), Vmap(chunk=2, threads=1), Pool(workers=1)]
 
 
@@ -34,6 +35,13 @@ def wide() -> nn.Module:
 
 
 SIZE = Genome.of(wide()).size
+
+
+@pytest.fixture(autouse=True)
+def only_what_is_new() -> None:
+    """What is alive already is not looked at: that is a million objects, at every tick."""
+    gc.collect()
+    gc.freeze()
 
 
 class Count:

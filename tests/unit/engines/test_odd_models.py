@@ -16,7 +16,7 @@ from tests.campaign.odd_models import ODD, WORKS, Odd
 from tests.unit.engines.inline import Inline, through_ray
 
 LOOP, VMAP = Loop(threads=1), Vmap(chunk=2, threads=1)
-RECIPE = esgd.Recipe(population=4, offspring=6, generations=2, sgd_epochs=1)
+RECIPE = esgd.Recipe(population=3, offspring=4, generations=2, sgd_epochs=1)
 
 BATCHED_QUICKLY = {
     *("parameters: transposed", "buffers: integer and boolean", "attributes: counter with a threshold"),
@@ -25,6 +25,7 @@ BATCHED_QUICKLY = {
 """Networks that `Vmap` trains here: each takes seconds, until its steps are recorded. The campaign has all of them."""
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
     pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning"),
 ]
@@ -77,6 +78,7 @@ def test_vmap_trains_an_odd_network_as_loop_does_or_names_what_it_cannot_batch(n
     assert difference([each[:2] for each in again], [each[:2] for each in ours]) == ""
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("name", ["parameters: transposed", "attributes: generator", "layers: spectral norm"])
 def test_a_real_pool_trains_an_odd_network_as_loop_does(name: str) -> None:
     loops, pools = (result(ODD[name], engine) for engine in (LOOP, Pool(workers=2)))

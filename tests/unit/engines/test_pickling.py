@@ -56,6 +56,7 @@ class Skewed(nn.Module):
         return self.out(torch.tanh(x @ self.weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("travel", [through_a_pool, through_ray], ids=lambda travel: travel.__name__)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_transposed_parameter_has_the_bits_of_loop_with_any_number_of_workers(workers: int, travel: Any) -> None:

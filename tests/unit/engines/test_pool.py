@@ -29,6 +29,8 @@ from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import CarriedByMate
 from esgd.protocols import Draw
 from esgd.testing.evidence import contents, difference
+from tests import warm
+from tests.command import esgd as command
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 
 PATIENCE = 60.0  # seconds until something that must happen is given up on
@@ -129,17 +131,23 @@ def nothing_is_left_behind() -> Iterator[None]:
     assert not [name for name in shared_files() - before if "esgd" in name or mine in name]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("workers", [1, 3])  # and two of them in most tests below
 def test_a_whole_run_has_the_bits_of_loop_for_any_number_of_workers(workers: int) -> None:
     assert difference(run(Pool(workers=workers)), quiet()) == ""
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_pool_of_vmaps_has_the_bits_of_one_vmap_for_any_number_of_workers() -> None:
     """Also with dropout, and although each worker records its functions at another moment."""
     alone = run(Vmap(chunk=2, threads=1))
     assert difference(run(Pool(inner=Vmap(chunk=2), workers=2)), alone) == ""
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_one_worker_looks_at_the_samples_that_loop_looks_at() -> None:
     """Early abort depends on what is known by then, and one worker knows what Loop knows; it can do without a queue."""
     recipe = esgd.Recipe(population=1, mates=1, offspring=9, generations=1, sgd_epochs=1, elites=1)
@@ -150,6 +158,8 @@ def test_one_worker_looks_at_the_samples_that_loop_looks_at() -> None:
     assert ours == loops
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_population_smaller_than_the_pool_and_no_offspring_at_all() -> None:
     recipe = esgd.Recipe(population=1, mates=1, offspring=0, generations=1, sgd_epochs=1, elites=1)
     assert difference(run(Pool(workers=2), recipe), run(Loop(threads=1), recipe)) == ""
@@ -158,6 +168,7 @@ def test_a_population_smaller_than_the_pool_and_no_offspring_at_all() -> None:
 # Death
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default:a worker ended by SIGKILL:RuntimeWarning")
 def test_workers_killed_in_training_in_evaluation_and_between_generations_are_replaced(
     recwarn: pytest.WarningsRecorder,
@@ -185,6 +196,8 @@ def test_workers_killed_in_training_in_evaluation_and_between_generations_are_re
     assert difference(found, [each[0] for each in quiet()]) == ""
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_workers_that_die_in_the_middle_of_training_and_of_a_fitness_are_replaced(tmp_path: Path) -> None:
     """One dies at its fourth gradient, and one at its fourth fitness; what they had half done is done again."""
     calls: list[bool] = []
@@ -211,6 +224,8 @@ def test_workers_that_die_in_the_middle_of_training_and_of_a_fitness_are_replace
     assert difference(found, run(Loop(threads=1), task=task())) == "", "the snapshots are there, so Loop survives"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_an_individual_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
     """However they die; the third death over the same job is one too many."""
 
@@ -233,6 +248,7 @@ def test_an_individual_that_kills_every_worker_ends_the_run_and_is_named(tmp_pat
         run(Pool(workers=1), PLAIN, task)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a Python whose packages are broken; the task is larger than what a socket takes at once."""
     ballast = bytes(4_000_000)
@@ -252,6 +268,7 @@ def test_a_worker_that_cannot_start_is_explained(monkeypatch: pytest.MonkeyPatch
 # What is left behind
 
 
+@pytest.mark.slow
 def test_nothing_is_open_any_more_after_a_run_and_after_an_error() -> None:
     def task(fails: bool) -> esgd.Supervised:
         def loss(output: Tensor, target: Tensor) -> Tensor:
@@ -273,6 +290,7 @@ def test_nothing_is_open_any_more_after_a_run_and_after_an_error() -> None:
     assert counted[0] == counted[1], "a second run leaves more open than the first"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_left_early_takes_its_workers_along() -> None:
     generations = esgd.evolve(the_task(), RECIPE, seed=3, engine=Pool(workers=1))
     next(generations)
@@ -281,8 +299,9 @@ def test_a_run_that_is_left_early_takes_its_workers_along() -> None:
     assert not workers_of(os.getpid())
 
 
+@pytest.mark.slow
 def test_rows_are_readable_after_the_pool_is_closed() -> None:
-    result = esgd.fit(the_task(), RECIPE, seed=3, engine=Pool(workers=2), progress=False)
+    result = esgd.fit(the_task(), RECIPE, seed=3, engine=Pool(workers=1), progress=False)
     assert not workers_of(os.getpid())
     assert difference(contents(result.population), quiet()[-1][0]) == ""
     assert result.model(torch.zeros(1, INPUTS)).isfinite().all()
@@ -353,14 +372,15 @@ def python(*arguments: str, cwd: Path, **rest: Any) -> subprocess.CompletedProce
 def test_a_script_without_a_main_guard_works_with_its_own_lambdas_and_classes(tmp_path: Path, how: str) -> None:
     if how == "file":
         (tmp_path / "script.py").write_text(SCRIPT + BOTH)
-        done = python("script.py", cwd=tmp_path)
+        done = warm.python("script.py", cwd=tmp_path)
     elif how == "-c":
-        done = python("-c", SCRIPT + BOTH, cwd=tmp_path)
+        done = warm.python("-c", SCRIPT + BOTH, cwd=tmp_path)
     else:
         done = python("-", cwd=tmp_path, input=SCRIPT + BOTH)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "the same", "")
 
 
+@pytest.mark.slow
 def test_a_script_sees_what_a_worker_prints_and_catches_its_own_exceptions(tmp_path: Path) -> None:
     catching = """
 run(esgd.Pool(workers=1), Net)
@@ -395,6 +415,7 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
     return process, workers
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_no_worker_is_left_and_none_complains(tmp_path: Path) -> None:
     """A terminal sends SIGINT to all processes of the group."""
     process, workers = begun(tmp_path)
@@ -406,6 +427,7 @@ def test_after_ctrl_c_no_worker_is_left_and_none_complains(tmp_path: Path) -> No
     assert until(lambda: gone(workers))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_workers_are_still_starting_is_no_drama(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + "\nrun(esgd.Pool(workers=1), Net)\n")
     process = subprocess.Popen(
@@ -456,6 +478,8 @@ def raising(error: Callable[[], BaseException]) -> esgd.Supervised:
     return esgd.Supervised(mlp, loss_of_mine, train=random_data(48), fitness=random_data(70))
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_an_error_of_the_users_code_is_raised_as_it_was_with_the_workers_traceback() -> None:
     with pytest.raises(LookupError, match="no such word") as caught:
         run(Pool(workers=1), PLAIN, raising(lambda: LookupError("no such word")))
@@ -467,12 +491,16 @@ def test_an_error_of_the_users_code_is_raised_as_it_was_with_the_workers_traceba
     assert any("the SGD step of individual" in note and "in generation 1" in note for note in caught.value.__notes__)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_an_error_that_cannot_travel_is_told_in_words() -> None:
     with pytest.raises(EngineError, match="a worker failed: .*OwnError: code 3: turn it off") as caught:
         run(Pool(workers=1), PLAIN, raising(lambda: OwnError(3, hint="turn it off")))
     assert "in loss_of_mine" in str(caught.value.__cause__)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
 def test_what_would_end_a_worker_is_no_dead_worker(error: BaseException) -> None:
     with pytest.raises(EngineError, match=f"a worker failed: {type(error).__name__}") as caught:
@@ -480,6 +508,8 @@ def test_what_would_end_a_worker_is_no_dead_worker(error: BaseException) -> None
     assert "in loss_of_mine" in str(caught.value.__cause__)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_network_that_cannot_be_scored_is_explained_as_with_loop() -> None:
     narrow = classify(lambda: nn.Linear(INPUTS - 1, CLASSES))
     messages = []
@@ -533,6 +563,7 @@ def test_a_pool_is_spelt_in_a_manifest_and_read_back(pool: Pool) -> None:
     assert pickle.loads(pickle.dumps(pool)) == pool
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_pool_it_began_with(tmp_path: Path) -> None:
     """Stopped in its second generation and begun again with engine="auto": the recorded Pool, and the same bits."""
 
@@ -569,11 +600,11 @@ def test_a_resumed_run_goes_on_with_the_pool_it_began_with(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_the_command_line_runs_a_pool(tmp_path: Path) -> None:
     small = ["population=4", "offspring=4", "elites=2", "generations=1", "sgd_epochs=1"]
     sets = [word for each in small for word in ("--set", each)]
-    arguments = ["-m", "esgd", "run", "digits", "--engine", "pool:workers=2", *sets, "--run", "r", "--json"]
-    done = python(*arguments, cwd=tmp_path, env={**os.environ, "COLUMNS": "200"})
+    done = command("run", "digits", "--engine", "pool:workers=2", *sets, "--run", "r", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["guarantee_held"] == 1
     assert decode(json.loads((tmp_path / "r" / "manifest.json").read_text())["engine"]) == Pool(workers=2)

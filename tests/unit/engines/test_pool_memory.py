@@ -56,6 +56,7 @@ def sent(value: Any, *, share: bool = True) -> Any:
 # Pieces
 
 
+@pytest.mark.slow
 @given(sizes=st.lists(st.sampled_from([0, 1, 63, 1000, ARENA // 3, ARENA, ARENA + 8]), min_size=1, max_size=12))
 def test_tensors_never_overlap(sizes: list[int]) -> None:
     memory = SharedMemory()
@@ -78,6 +79,7 @@ def test_a_tensor_of_any_dtype_is_reachable_and_keeps_its_shape(dtype: torch.dty
     assert torch.equal(whole[:, ::2], expected)
 
 
+@pytest.mark.slow
 def test_memory_goes_when_the_last_tensor_that_lies_there_goes() -> None:
     before, memory = open_files(), SharedMemory()
     tensor = memory.empty(ARENA, dtype=torch.uint8)
@@ -90,6 +92,7 @@ def test_memory_goes_when_the_last_tensor_that_lies_there_goes() -> None:
     assert not memory.alive()
 
 
+@pytest.mark.slow
 def test_small_tensors_do_not_use_up_open_files() -> None:
     before, memory = open_files(), SharedMemory()
     tensors = [memory.empty(10, dtype=torch.float32) for _ in range(1000)]
@@ -222,6 +225,7 @@ def test_lambdas_and_local_classes_arrive() -> None:
     assert network.inner.weight.shape == (4, 4)
 
 
+@pytest.mark.slow
 def test_a_message_with_open_files_arrives_whole() -> None:
     before = open_files()
     left, right = (Channel(end) for end in socket.socketpair())
@@ -245,12 +249,14 @@ def test_a_message_with_open_files_arrives_whole() -> None:
 # In a run
 
 
+@pytest.mark.slow
 def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
     scribble = Scribble(tmp_path)
     list(esgd.evolve(scribble.task(), scribble.recipe, seed=0, engine=Pool(workers=2)))
     scribble.check()
 
 
+@pytest.mark.slow
 def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_path: Path) -> None:
     """Of 80 MB of data none is a worker's own, as the kernel counts it."""
     x = torch.randn(200_000, 100)
@@ -272,6 +278,7 @@ def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_pa
     assert dirty < 1000, "kilobytes"
 
 
+@pytest.mark.slow
 def test_many_generations_do_not_use_up_memory_or_open_files() -> None:
     """Rows of a megabyte: a segment of shared memory each time, and each is given back."""
 

@@ -32,6 +32,7 @@ from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.testing.evidence import contents, difference
+from tests.command import esgd as command
 from tests.funnel import FUNNEL
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 from tests.unit.engines.clusters import (
@@ -41,6 +42,7 @@ from tests.unit.engines.clusters import (
     descendants,
     quiet,
     rays_of,
+    rich_mlp,
     run,
     the_task,
     until,
@@ -212,10 +214,27 @@ def test_only_losses_on_nodes_that_are_still_there_are_held_against_a_job(
 # Bits
 
 
-@pytest.mark.usefixtures("cluster")
+@on_cluster
 def test_a_whole_run_has_the_bits_of_loop() -> None:
     """BatchNorm, dropout, carried optimizer state, settings that differ."""
     assert difference(run(Ray(workers=2)), quiet()) == ""
+
+
+@on_cluster
+@pytest.mark.parametrize("rule", ["weight", "select"])
+def test_weighted_losses_and_selection_by_a_metric_have_the_bits_of_loop(rule: str) -> None:
+    data = {"train": random_data(48), "fitness": random_data(250, seed=1), "batch_size": 16}
+    if rule == "weight":
+        loss = nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0]), ignore_index=1)
+        task = esgd.Supervised(rich_mlp, loss, **data)
+    else:
+        most = {"metrics": {"accuracy": accuracy}, "select": "accuracy", "mode": "max"}
+        task = esgd.Supervised(rich_mlp, F.cross_entropy, **data, **most)  # type: ignore[arg-type]
+    assert difference(run(Ray(workers=2), task=task), run(esgd.Loop(threads=1), task=task)) == ""
+
+
+def accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output.argmax(dim=1) == target).double().mean()
 
 
 @on_cluster
@@ -580,7 +599,9 @@ def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_b
     with pytest.raises(StopError):
         esgd.fit(task(True), recipe, seed=3, engine=Ray(workers=2), run=tmp_path / "run", progress=False)
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
-    resumed = esgd.fit(task(False), recipe, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False)
+    resumed = esgd.fit(
+        task(False), recipe, seed=3, engine=resumed_with, run=tmp_path / "run", progress=False, report=False
+    )
     undisturbed = run(Loop(threads=1), recipe, task(False))
     assert difference(contents(resumed.population), undisturbed[-1][0]) == ""
 
@@ -777,14 +798,11 @@ def listening(pids: set[int]) -> set[str]:
     return found
 
 
-@pytest.mark.slow
+@on_cluster
 def test_the_command_line_runs_on_ray(tmp_path: Path) -> None:
     small = ["population=4", "offspring=4", "elites=2", "generations=1", "sgd_epochs=1"]
     sets = [word for each in small for word in ("--set", each)]
-    arguments = ["-m", "esgd", "run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json"]
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = command("run", "digits", "--engine", "ray:workers=2", *sets, "--run", "r", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["guarantee_held"] == 1
     assert decode(json.loads((tmp_path / "r" / "manifest.json").read_text())["engine"]) == Ray(workers=2)

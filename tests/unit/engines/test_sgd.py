@@ -75,6 +75,7 @@ def run(script: Any, policy: esgd.Policy, make_model: Any = mlp, **changes: Any)
     return generation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp], ids=lambda m: m.__name__)
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.optimizer)
 def test_a_restore_brings_back_weights_buffers_and_optimizer_state(policy: esgd.Policy, make_model: Any) -> None:

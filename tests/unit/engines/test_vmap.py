@@ -76,6 +76,7 @@ def conv_net() -> nn.Module:
 # Optimizers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baggage", [CarriedByMate()], ids=str)
 def test_optimizers_of_all_sorts_train_side_by_side_as_in_loop(baggage: Any) -> None:
     policies = [
@@ -133,6 +134,7 @@ def test_a_parameter_that_the_loss_never_uses_is_left_alone() -> None:
 # Layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [batchnorm_mlp, conv_net], ids=lambda made: made.__name__)
 def test_batchnorm_trains_and_keeps_the_statistics_that_loop_keeps(make_model: Any) -> None:
     for buffers in (RECIPE.buffers, Averaged()):  # re-estimated before a fitness, or what training has left
@@ -151,6 +153,7 @@ class Recurrent(nn.Module):
         return self.head(self.cell(x.view(-1, 3, 2))[0][:, -1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch scores it row by row
 @pytest.mark.parametrize("normalised", [False, True], ids=["plain", "with BatchNorm"])
 def test_an_lstm_is_trained_and_scored(normalised: bool) -> None:
@@ -160,6 +163,7 @@ def test_an_lstm_is_trained_and_scored(normalised: bool) -> None:
     assert last.guarantee == "held"
 
 
+@pytest.mark.slow
 def test_a_gru_is_trained_as_in_loop_or_refused_by_name() -> None:
     task = classify(lambda: Recurrent(nn.GRU))
     try:
@@ -231,6 +235,7 @@ class TwoPasses(esgd.Supervised):
         return (super().loss(module, batch) + super().loss(module, batch)) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [2, 3, 4])
 def test_the_ledger_of_a_task_that_passes_its_batches_twice_is_that_of_loop(chunk: int) -> None:
     task = TwoPasses(mlp, F.cross_entropy, train=random_data(48), fitness=random_data(70), batch_size=16)
@@ -311,6 +316,7 @@ def test_rows_with_the_same_settings_train_together_and_others_do_not() -> None:
     assert all(len({repr(sorted(policies[j].settings.items())) for j in group}) == 1 for group in groups)
 
 
+@pytest.mark.slow
 def test_mixed_batch_sizes_and_dropout_settings_are_trained_as_in_loop() -> None:
     """Dropout of 0 and of 1 draws no numbers that matter, so even these can be compared."""
     settings = [{"batch_size": 8}, {"batch_size": 16, "dropout": 0.0}, {"batch_size": 48, "dropout": 1.0}]
@@ -397,11 +403,13 @@ def drawn_in_order() -> list[Any]:
     return [(x[i : i + 16], y[i : i + 16]) for i in (0, 16, 32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", SOURCES.values(), ids=SOURCES)
 def test_datasets_and_streams_are_dealt_out_as_in_loop(train: Any) -> None:
     equals_loop(classify(train=train), [SGD] * 3)
 
 
+@pytest.mark.slow
 def test_batches_that_differ_in_shape_between_rows_are_trained_one_by_one() -> None:
     def ragged() -> Iterator[Any]:
         x, y = random_data(48)
@@ -451,6 +459,7 @@ class StochasticDepth(nn.Module):
         return self.two(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", range(1, 5))
 def test_a_network_that_draws_from_pythons_random_draws_anew_at_every_step(k: int) -> None:
     epochs = 4
@@ -460,6 +469,7 @@ def test_a_network_that_draws_from_pythons_random_draws_anew_at_every_step(k: in
     assert len(CALLS) >= epochs * 3, "a step was played back instead of drawn"
 
 
+@pytest.mark.slow
 def test_training_twice_gives_the_same_bits_whatever_was_recorded_meanwhile() -> None:
     """Or a resumed run would be another run."""
     for make_model in (StochasticDepth, dropout_mlp, batchnorm_mlp, conv_net):
@@ -533,6 +543,7 @@ def test_dropout_masks_differ_between_rows_and_between_steps_also_when_played_ba
 # Fitness
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp, conv_net], ids=lambda made: made.__name__)
 def test_a_fitness_does_not_depend_on_who_is_scored_beside_it(make_model: Any) -> None:
     with at_work(Vmap(chunk=4, threads=1), classify(make_model), 7) as (shop, start, _):
@@ -546,6 +557,7 @@ def test_a_fitness_does_not_depend_on_who_is_scored_beside_it(make_model: Any) -
     assert torch.equal(united, together[[0, 2, 4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [mlp, batchnorm_mlp, conv_net], ids=lambda made: made.__name__)
 def test_the_fitness_after_training_is_the_fitness_it_has_whenever_it_is_scored(make_model: Any) -> None:
     """One who trains alone, because its settings are its own, is scored by the same arithmetic as everybody."""
@@ -557,6 +569,7 @@ def test_the_fitness_after_training_is_the_fitness_it_has_whenever_it_is_scored(
     assert torch.equal(trained.fitness, again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_model", [batchnorm_mlp, dropout_mlp], ids=lambda made: made.__name__)
 def test_the_guarantee_is_held_in_a_run_and_early_abort_changes_nothing(make_model: Any) -> None:
     task = classify(make_model, fitness=random_data(500, seed=1))
@@ -575,6 +588,7 @@ def test_the_guarantee_is_held_in_a_run_and_early_abort_changes_nothing(make_mod
     assert saved[0] > 0 == saved[1], "nothing was aborted, so nothing was compared"
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_same_bits() -> None:
     """What was recorded is gone, and the last bits are there all the same."""
     task = classify(lambda: nn.Sequential(batchnorm_mlp(), nn.Dropout(0.2)))

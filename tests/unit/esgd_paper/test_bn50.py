@@ -153,6 +153,7 @@ def test_the_papers_network_has_7657864_parameters() -> None:
     assert sum(parameter.numel() for parameter in paper_network().parameters()) == 7_657_864
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["bn50", "."])
 def test_the_papers_network_trains_on_the_users_frames(place: str, tmp_path: Path) -> None:
     bring(tmp_path / place, train=frames(), heldout=frames(), test=frames())

@@ -78,6 +78,7 @@ def small(recipe: esgd.Recipe) -> esgd.Recipe:
     return replace(recipe, population=2, offspring=2, elites=1, generations=1, sgd_epochs=1, start=RandomStart())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "make"), [("mini", resnet8), ("paper", resnet20)])
 def test_the_recipe_trains_its_network_on_random_images(scale: Scale, make: Network) -> None:
     images = Pictures(*random_images(64), mean=MEAN, std=STD)
@@ -88,6 +89,7 @@ def test_the_recipe_trains_its_network_on_random_images(scale: Scale, make: Netw
     assert 0 <= task.test(generation.best.module())["e"] <= 1
 
 
+@pytest.mark.slow
 def test_the_miniature_is_the_same_for_many_networks_at_once() -> None:
     images = Pictures(*random_images(64), mean=MEAN, std=STD)
     task = Supervised(resnet8, F.cross_entropy, train=images, fitness=images)
@@ -101,6 +103,7 @@ def test_the_miniature_is_the_same_for_many_networks_at_once() -> None:
 # Real images
 
 
+@pytest.mark.slow
 def test_a_task_of_the_miniature_has_images_of_its_own_for_every_seed() -> None:
     made = study("mini", real_data("cifar10"))
     tasks = [made.task(seed) for seed in (0, 0, 1)]
@@ -123,6 +126,7 @@ def test_the_constants_are_the_mean_and_the_deviation_of_the_training_images() -
     assert (squares / samples).tolist() == pytest.approx([1, 1, 1], abs=5e-3)
 
 
+@pytest.mark.slow
 def test_the_miniature_learns_from_real_images() -> None:
     made = study("mini", real_data("cifar10"))
     recipe = replace(made.recipe, population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=2)

@@ -102,6 +102,7 @@ def test_every_frame_of_an_utterance_is_recognised(toy: Path) -> None:
         assert np.array_equal(inputs[places], features[:, :26])
 
 
+@pytest.mark.slow
 def test_words_are_recognised_better_after_training(toy: Path) -> None:
     mini = study("mini", toy)
     task = mini.task(0)
@@ -147,6 +148,7 @@ def frames(lengths: list[int]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_the_papers_network_trains_on_the_users_frames(tmp_path: Path) -> None:
     for split in ("train", "heldout", "test"):
         np.savez(tmp_path / f"{split}.npz", **frames([45, 22, 20]))

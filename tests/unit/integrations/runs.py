@@ -41,4 +41,4 @@ class Interrupt:
 def interrupted(run: Path, tracker: Tracker, *, after: int) -> None:
     """A run that is stopped by its user after some generations."""
     with pytest.raises(KeyboardInterrupt):
-        fit(run, tracker, Interrupt(after))
+        fit(run, tracker, Interrupt(after), on_interrupt="raise")

@@ -144,6 +144,7 @@ def test_a_name_that_is_no_tracker_gets_a_suggestion(text: str, words: str) -> N
         choose_tracker(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "made", "extra"),
     [

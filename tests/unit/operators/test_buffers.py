@@ -35,6 +35,7 @@ def test_all_buffers_may_come_from_the_fittest() -> None:
     assert inherited["count"].item() == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evolution_steps", [0, 1])
 @pytest.mark.parametrize("samples", [64, 4096])
 def test_statistics_are_those_of_the_first_training_samples_for_everybody(evolution_steps: int, samples: int) -> None:

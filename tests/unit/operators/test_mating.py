@@ -50,6 +50,7 @@ def test_the_fitter_mates_more_often(wheel: Any) -> None:
     assert best > middle + 0.05 > worst + 0.1
 
 
+@pytest.mark.slow
 @every_wheel
 def test_nan_and_inf_are_never_drawn(wheel: Any) -> None:
     share = frequencies(wheel, f64(nan, 1, inf, 2, -inf))
@@ -62,6 +63,7 @@ def test_where_nobody_is_finite_everybody_has_the_same_chance(wheel: Any) -> Non
     assert frequencies(wheel, f64(nan, inf, inf)) == pytest.approx([1 / 3] * 3, abs=0.06)
 
 
+@pytest.mark.slow
 @every_wheel
 def test_where_all_are_equally_fit_everybody_has_the_same_chance(wheel: Any) -> None:
     assert frequencies(wheel, f64(0.3, 0.3, 0.3)) == pytest.approx([1 / 3] * 3, abs=0.06)
@@ -97,6 +99,7 @@ def test_no_loss_at_all_weighs_as_much_as_the_smallest_one_under_the_inverse() -
     assert Inverse().weights(f64(0, -1)).tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_smoothing_zero_is_a_uniform_wheel() -> None:
     for wheel in (Roulette(smoothing=0), Inverse(smoothing=0), Rank(smoothing=0), Softmax(smoothing=0)):
         assert frequencies(wheel, f64(1, 2, 9)) == pytest.approx([1 / 3] * 3, abs=0.06)
@@ -139,6 +142,7 @@ def test_a_wheel_that_cannot_turn_is_refused(make: Any, says: str) -> None:
         make()
 
 
+@pytest.mark.slow
 @every_wheel
 @given(
     values=st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=8),

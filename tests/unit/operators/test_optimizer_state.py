@@ -36,6 +36,7 @@ def last(baggage: Any, policy: Any, *, generations: int, sgd_epochs: int, **chan
     return generation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [MOMENTUM, ADAM], ids=str)
 def test_carried_state_makes_three_generations_of_one_epoch_one_generation_of_three(policy: esgd.Policy) -> None:
     whole = last(Carried(), policy, generations=1, sgd_epochs=3)

@@ -72,6 +72,7 @@ def test_a_kind_that_nobody_knows_gets_a_suggestion() -> None:
         fit("plian")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [100, 50])
 def test_a_terminal_shows_bars_and_keeps_the_lines(columns: int, tmp_path: Path) -> None:
     screen, program = Screen(columns, 40), tmp_path / "program.py"

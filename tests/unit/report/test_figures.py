@@ -18,6 +18,7 @@ def line_of(axes, colour):
     return next(line for line in axes.lines if line.get_color() == colour)
 
 
+@pytest.mark.slow
 def test_figure_1_has_a_line_for_every_arm_and_two_bands(histories):
     (axes,) = figure_1(histories).axes
     assert len(axes.lines) == 4

@@ -40,6 +40,7 @@ def refused(run: Path, name: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["report.html", "run.png"])
 def test_the_report_of_a_run_is_written_through_no_link(run: Path, victim: Path, name: str, form: str) -> None:
@@ -62,6 +63,7 @@ def test_the_report_of_runs_is_written_through_no_link(run: Path, victim: Path, 
     assert (out / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["comparison.json", "table-1.md", "figure-1.png", "figure-2.png", "report.html"])
 def test_a_comparison_is_written_through_no_link(
@@ -116,6 +118,7 @@ def test_what_no_run_writes_is_named(run: Path, name: str, text: str) -> None:
     refused(run, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -143,6 +146,7 @@ def test_an_odd_line_has_a_page_or_is_named(run: Path, change: dict[str, Any]) -
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "manifest",
     [
@@ -166,6 +170,7 @@ def test_an_odd_manifest_is_named(run: Path, manifest: dict[str, Any]) -> None:
         assert done.returncode == 0 or "manifest.json" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_whatever_stood_in_its_place(run: Path, victim: Path) -> None:
     before = write_run(run).read_bytes()
     (run / "report.html").unlink()

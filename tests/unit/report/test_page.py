@@ -59,6 +59,7 @@ def page(comparison, histories):
     return comparison_page(comparison, histories, manifest={"versions": {"torch": "2.13.0"}, "python": "3.11.2"})
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_cell_of_its_tables(page, comparison, histories):
     text = Outline(page).text
     for table in (table_1(comparison), ledger_table(comparison), leaders(histories["esgd"][0])):

@@ -31,9 +31,10 @@ def close(now: Any, before: Any) -> Any:
     return now == (pytest.approx(before, rel=1e-6) if isinstance(before, float) else before)
 
 
+@pytest.mark.slow
 def test_a_run_folder_of_an_earlier_version_resumes_with_its_bits(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(BEFORE / "run", tmp_path / "run"))
-    result = library.fit(task, recipe, seed=11, run=folder, engine="loop", progress=False)
+    result = library.fit(task, recipe, seed=11, run=folder, engine="loop", progress=False, report=False)
     assert close(result.history, json.loads((BEFORE / "expected.json").read_text()))
     assert len(read_history(folder / "checkpoint" / "history.jsonl")) == len(result.history), (
         "its checkpoints had their own"

@@ -72,6 +72,7 @@ CHANGES: dict[str, Callable[[Words, Tensors], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_words_that_no_run_writes_are_damage(
     original: Path, tmp_path: Path, change: Callable[[Words, Tensors], Any]

@@ -34,7 +34,7 @@ def task(x: torch.Tensor = X, width: int = 5) -> esgd.Supervised:
 
 
 def fit(folder: Path, **changes: object) -> esgd.Result:
-    arguments = {"task": task(), "recipe": RECIPE, "seed": 0, "progress": False, **changes}
+    arguments = {"task": task(), "recipe": RECIPE, "seed": 0, "progress": False, "report": False, **changes}
     return esgd.fit(arguments.pop("task"), arguments.pop("recipe"), run=folder, **arguments)
 
 
@@ -44,7 +44,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_leaves_what_the_design_promises(folder: Path) -> None:
+def test_a_run_leaves_what_the_design_promises(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fit(folder, report=True)
     names = {path.name for path in folder.iterdir()}
     assert names >= {"recipe.toml", "manifest.json", "history.jsonl", "checkpoint", "model.safetensors", "report.html"}
     assert [line["k"] for line in read_history(folder / "history.jsonl")] == [1, 2, 3]
@@ -89,6 +91,7 @@ def test_a_finished_run_is_returned_as_it_is(folder: Path) -> None:
     assert again.history == read_history(folder / "history.jsonl")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_policies_it_would_have_drawn(tmp_path: Path) -> None:
     whole = fit(tmp_path / "whole")
     fit(tmp_path / "part")
@@ -98,6 +101,7 @@ def test_a_resumed_run_goes_on_with_the_policies_it_would_have_drawn(tmp_path: P
     assert torch.equal(part.population.rows, whole.population.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -124,6 +128,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused(folder: Path) -> None:
     script = f"""
         import sys, time
@@ -153,6 +158,7 @@ def rewind(folder: Path, k: int) -> None:
             shutil.rmtree(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "removed"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
@@ -177,6 +183,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     assert len(mended.history) == 3
 
 
+@pytest.mark.slow
 def test_a_half_written_history_line_costs_one_generation(folder: Path) -> None:
     whole = fit(folder)
     text = (folder / "history.jsonl").read_bytes()
@@ -187,6 +194,7 @@ def test_a_half_written_history_line_costs_one_generation(folder: Path) -> None:
     assert [line["fitness"] for line in again.history] == [line["fitness"] for line in whole.history]
 
 
+@pytest.mark.slow
 def test_a_run_without_any_whole_checkpoint_begins_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = fit(folder)
     for path in (folder / "checkpoint").glob("0*"):
@@ -196,6 +204,7 @@ def test_a_run_without_any_whole_checkpoint_begins_again(folder: Path, capsys: p
     assert torch.equal(again.population.rows, whole.population.rows)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_explained_and_harms_no_earlier_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     fit(folder)
@@ -226,6 +235,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error() -> None:
     assert "/proc/esgd-run" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_strategy_without_a_name_can_be_saved_and_resumed_from_python(tmp_path: Path) -> None:
     recipe = replace(RECIPE, species=lambda draw: esgd.Policy(optimizer="sgd", hyper={"lr": 0.1}))
     whole = fit(tmp_path / "run", recipe=recipe)
@@ -244,6 +254,7 @@ def alter_first_line(path: Path) -> None:
     path.write_text("\n".join([json.dumps({**json.loads(lines[0]), "best": 0.001}), *lines[1:]]) + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [corrupt_first_byte, alter_first_line], ids=["a byte", "a number"])
 def test_a_damaged_history_is_named_kept_aside_and_mended_from_the_checkpoint(
     folder: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
@@ -291,9 +302,8 @@ def test_a_report_that_cannot_be_written_does_not_cost_the_result(
 ) -> None:
     folder = tmp_path / "run [red] [/x]"
     fit(folder)
-    (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    result = fit(folder, progress=True)
+    result = fit(folder, progress=True, report=True)
     assert len(result.history) == 3
     said = capsys.readouterr().err
     assert "No report" in said

@@ -75,6 +75,7 @@ def test_a_state_can_be_continued_twice() -> None:
     assert [len(state.history) for state in states] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 2, 3], ids=["the first line", "the last but one", "the last"])
 @pytest.mark.parametrize("damaged", [Path("history.jsonl"), COPY], ids=["the history", "its copy"])
 def test_of_the_history_and_its_copy_the_one_that_is_whole_mends_the_other(

@@ -3,11 +3,12 @@
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+
+from tests.warm import python
 
 VICTIM = Path(__file__).with_name("victim.py")
 MOMENTS = [
@@ -18,8 +19,7 @@ MOMENTS = [
 
 
 def run(folder: Path, where: str = "nowhere", number: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(VICTIM), str(folder), where, str(number), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return python(VICTIM, folder, where, str(number), *more)
 
 
 def bits(folder: Path) -> dict[str, object]:

@@ -67,6 +67,7 @@ def edit_checkpoints(home: Path, change: Callable[[dict[str, Any]], object]) -> 
         path.write_text(json.dumps({"sha256": sha256(text.encode()).hexdigest(), "state": words}))
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_task_is_resumed_with_the_callers_word(home: Path) -> None:
     refused = esgd("resume", "run", cwd=home)
     assert refused.returncode == 3
@@ -124,6 +125,7 @@ def test_a_checkpoint_that_names_code_is_refused_by_name(home: Path) -> None:
     assert not (home / "canary").exists()
 
 
+@pytest.mark.slow
 def test_a_recipe_in_toml_names_code_only_with_the_callers_word(home: Path) -> None:
     recipe = "task = 'digits'\n[recipe.mutation]\nkind = 'payload:Mutation'\n"
     (home / "x.toml").write_text(recipe)
@@ -167,6 +169,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(home: Path) -> None:
     assert "000003 belongs to another run than manifest.json" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.safetensors", "history.jsonl", "SHA256SUMS", "report.html", "run.png"])
 @pytest.mark.parametrize("form", ["{}", ".{}.new"])
 def test_resume_writes_through_no_link(home: Path, name: str, form: str) -> None:
@@ -237,6 +240,7 @@ def test_files_elsewhere_are_not_summed(home: Path) -> None:
     assert "secret" not in (home / "run" / "SHA256SUMS").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "history.jsonl", "recipe.toml", "SHA256SUMS"])
 def test_what_is_behind_a_link_is_not_read(home: Path, name: str) -> None:
     link = home / "run" / name
@@ -254,6 +258,7 @@ def test_what_is_behind_a_link_is_not_read(home: Path, name: str) -> None:
         assert esgd("verify", "run", cwd=home).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../../victim", "*", "' OR 1=1", "x\0y", "", 5])
 def test_trackers_are_told_no_id_that_is_a_path(home: Path, name: Any) -> None:
     edit(home / "run" / "manifest.json", lambda manifest: manifest.update(id=name))

@@ -104,6 +104,7 @@ def test_a_table_that_is_none_gets_a_suggestion(result: esgd.Result) -> None:
         result.frame("individual")
 
 
+@pytest.mark.slow
 def test_without_pandas_the_error_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['pandas'] = None; from esgd.run.tables import as_frame; as_frame([], 'generations')"

@@ -45,7 +45,7 @@ TASK = library.Supervised(Tied, F.cross_entropy, train=(X, Y), fitness=(X, Y), b
 
 
 def fit(folder: Path, recipe: Recipe = RECIPE, **changes: object) -> library.Result:
-    return library.fit(TASK, recipe, seed=0, run=folder, engine="loop", progress=False, **changes)
+    return library.fit(TASK, recipe, seed=0, run=folder, engine="loop", progress=False, report=False, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_whole(folder: Path) -> None:
     assert verify(folder).faults == ()
     done = esgd("verify", folder, cwd=folder)
@@ -106,6 +107,7 @@ INNER = ("state.json", "tensors.safetensors")
 DEEP = ["checkpoint/history.jsonl", *(f"checkpoint/{k}/{name}" for k in ("000002", "000003") for name in INNER)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [emptied, cut, altered, removed, a_folder, a_pipe])
 @pytest.mark.parametrize("name", [*FILES, *DEEP])
 def test_verify_names_what_is_damaged_and_resume_mends_it(
@@ -125,6 +127,7 @@ def test_verify_names_what_is_damaged_and_resume_mends_it(
     assert (folder / "model.safetensors").read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_a_model_of_an_earlier_generation_is_found_and_replaced(folder: Path, tmp_path: Path) -> None:
     fit(tmp_path / "shorter", replace(RECIPE, generations=1))
     shutil.copy(tmp_path / "shorter" / "model.safetensors", folder / "model.safetensors")
@@ -143,6 +146,7 @@ def test_resume_leaves_nothing_behind_that_a_kill_left(folder: Path) -> None:
     assert not list(folder.rglob(".*.new"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [0, 1, 2, 3])
 def test_a_line_that_was_cut_short_while_it_was_written_is_no_damage(folder: Path, whole: int) -> None:
     path = folder / "history.jsonl"
@@ -199,6 +203,7 @@ def test_what_is_no_run_cannot_be_verified(tmp_path: Path) -> None:
         verify(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])
 def test_a_folder_that_is_lost_under_a_run_stops_it(tmp_path: Path, how: str) -> None:
     folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
@@ -212,7 +217,7 @@ def test_a_folder_that_is_lost_under_a_run_stops_it(tmp_path: Path, how: str) ->
 
     task = library.Supervised(Tied, loss, train=(X, Y), fitness=(X, Y), batch_size=16)
     with pytest.raises(RunError, match="was moved or deleted while the run was going on"):
-        library.fit(task, RECIPE, seed=0, run=folder, engine="loop", progress=False)
+        library.fit(task, RECIPE, seed=0, run=folder, engine="loop", progress=False, report=False)
     assert not folder.exists() or not list(folder.iterdir())
     if how != "deleted":
         assert verify(elsewhere).faults == ()
@@ -256,6 +261,7 @@ def test_a_checkpoint_whose_words_are_none_is_passed_over(folder: Path, text: st
     assert verify(folder).faults == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["k", "digests", "population", "archive"])
 def test_a_checkpoint_that_is_sealed_but_says_too_little_is_passed_over(folder: Path, key: str) -> None:
     file = folder / "checkpoint" / "000003" / "state.json"

@@ -75,7 +75,7 @@ def main() -> None:
     task = esgd.Supervised(
         network, loss, train=(x[:64], y[:64]), fitness=(x[64:], y[64:]), batch_size=16, nonnegative=True
     )
-    result = esgd.fit(task, RECIPES[RECIPE], seed=7, run=FOLDER, engine=ENGINE, progress=False)
+    result = esgd.fit(task, RECIPES[RECIPE], seed=7, run=FOLDER, engine=ENGINE, progress=False, report=False)
     print(result.fitness)
 
 

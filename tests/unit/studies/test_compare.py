@@ -33,6 +33,7 @@ def study(**changes: Any) -> Study:
     return Study(name="noise", about="Noise.", task=lambda seed: task, recipe=RECIPE, **changes)
 
 
+@pytest.mark.slow
 def test_a_plain_study_has_the_papers_four_arms_in_its_order(tmp_path: Path) -> None:
     comparison, histories = compare(study(), seeds=[0, 3], out=tmp_path, engine="loop", progress=False)
     assert list(comparison["arms"]) == list(histories) == ["single", "population", "no_evolution", "esgd"]
@@ -41,6 +42,7 @@ def test_a_plain_study_has_the_papers_four_arms_in_its_order(tmp_path: Path) -> 
     assert "population_soup" not in comparison
 
 
+@pytest.mark.slow
 def test_a_thorough_study_has_the_controls_that_a_reader_will_ask_for(tmp_path: Path) -> None:
     ours = replace(RECIPE, generations=1, sgd_epochs=4)
     asked = study(thorough=True, ours=ours, single=SINGLES)
@@ -56,6 +58,7 @@ def test_a_thorough_study_has_the_controls_that_a_reader_will_ask_for(tmp_path: 
         assert comparison[soup][0]["fitness"] <= comparison["arms"][arm][0]["fitness"], "it begins with the best"
 
 
+@pytest.mark.slow
 def test_the_single_baseline_is_the_fittest_of_its_grid(tmp_path: Path) -> None:
     comparison, _ = compare(study(single=SINGLES), seeds=[0], out=tmp_path, engine="loop", progress=False)
     (entry,) = comparison["arms"]["single"]
@@ -96,6 +99,7 @@ def test_equal_work_never_means_less_than_the_baseline_had() -> None:
     assert at_equal_work(study(), much, little).generations == 4, "5 / 3 of 2, rounded up"
 
 
+@pytest.mark.slow
 def test_a_baseline_comes_first_and_everybody_begins_with_it(tmp_path: Path) -> None:
     recipe = replace(RECIPE, start=Perturbed(network=BASELINE, sigma=0.1), immigrants=(BASELINE,))
     first = replace(RECIPE, population=1, offspring=0, elites=1, mates=1, evolution_steps=0, generations=1)
@@ -115,6 +119,7 @@ def test_without_a_baseline_a_recipe_is_left_as_it_is() -> None:
     assert founded(RECIPE, None) is RECIPE
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["esgd.studies.compare"]  # the package has a function of that name
     whole, _ = compare(study(), seeds=[0], out=tmp_path / "whole", engine="loop", progress=False)

@@ -114,6 +114,7 @@ def test_a_recipe_of_an_offered_study_may_name_values_of_the_package_that_offers
         find_study(str(path))
 
 
+@pytest.mark.slow
 def test_a_run_of_an_offered_study_resumes_without_another_word(mylab: Path, tmp_path: Path) -> None:
     words = ("--run", "run", "--engine", "loop", "--quiet", "--set", "species.lr=0.3")
     done = esgd("run", "mine", *words, cwd=tmp_path)

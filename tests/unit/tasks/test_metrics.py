@@ -1,4 +1,4 @@
-"""Metrics: means over the test split, and what is measured of the network as a whole."""
+"""Metrics: which kinds there are, and what is measured of the network as a whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from esgd import Supervised
 from esgd.errors import TaskError
-from esgd.tasks import error_rate
+from esgd.tasks import averaged, error_rate
 
 X = torch.arange(12.0).view(6, 2)
 Y = torch.tensor([0, 1, 0, 1, 0, 1])
@@ -69,8 +69,13 @@ def anything(*arguments: Any) -> float:
 @pytest.mark.parametrize(
     "metric", [norm, anything, nn.CrossEntropyLoss(), max], ids=["norm", "anything", "loss", "max"]
 )
-def test_what_can_be_called_with_output_and_target_is_averaged(metric: Any) -> None:
-    assert task(metric=metric)._metrics.averaged == {"metric": metric}
+def test_what_can_be_called_with_output_and_target_is_of_a_split(metric: Any) -> None:
+    assert task(metric=metric)._metrics.of_split == {"metric": metric}
+
+
+def test_a_builtin_function_cannot_be_marked() -> None:
+    with pytest.raises(TaskError, match="Write a function around it"):
+        averaged(max)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,16 @@ def test_new_lines_are_read_as_they_come(tmp_path: Path) -> None:
     assert followed.facts()["status"] == "finished"
 
 
+def test_a_run_that_a_rule_has_stopped_says_why_until_it_continues(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", generations=2, planned=3)
+    (folder / "stop.json").write_text('{"rules": [], "k": 2, "why": "Target(0.5): best is 0.4"}')
+    followed = Followed(folder, "run")
+    followed.look()
+    assert followed.facts()["status"] == "stopped early: Target(0.5): best is 0.4"
+    (folder / "stop.json").write_text('{"rules": 3}')
+    assert followed.facts()["status"] == "running", "a damaged file is said by esgd resume"
+
+
 def test_a_half_written_line_is_not_there_yet(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", generations=1)
     followed, text = Followed(folder, "run"), json.dumps(line(2)) + "\n"

@@ -129,6 +129,7 @@ odd_manifests = st.dictionaries(st.sampled_from(["seed", "recipe"]), values) | s
 )
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(sorted(line(1))), value=values, manifest=odd_manifests)
 def test_whatever_a_run_says_can_be_told_to_the_page(
     tmp_path_factory: pytest.TempPathFactory, name: str, value: Any, manifest: Any
@@ -143,6 +144,7 @@ def test_whatever_a_run_says_can_be_told_to_the_page(
     assert run.fault or run.k == 2
 
 
+@pytest.mark.slow
 def test_the_family_tree_of_a_hundred_thousand_generations_is_drawn_at_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", generations=0)
     run = Followed(folder, "run")

@@ -35,6 +35,7 @@ def channels_last(pixels: torch.Tensor) -> str:
     return sha256(pixels.permute(0, 2, 3, 1).contiguous().numpy().tobytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_the_images_are_the_publishers(images: Images) -> None:
     assert images.train.shape == (50_000, 3, 32, 32)
     assert images.test.shape == (10_000, 3, 32, 32)

@@ -62,6 +62,7 @@ def visible(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
+@pytest.mark.slow
 def test_cifar10_is_downloaded_unpacked_and_read(
     publish: Callable[..., None], publisher: Publisher, tmp_path: Path
 ) -> None:

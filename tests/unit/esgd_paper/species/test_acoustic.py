@@ -11,6 +11,7 @@ from esgd_paper.species.acoustic import HandedDown, competing, inheriting
 from tests.small import ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.9, 0.7])
 def test_the_first_generation_has_the_range_that_was_measured(gamma: float) -> None:
     """The tables anneal by γ^k from k = 1; the measured ranges are those of generation 1."""
@@ -22,6 +23,7 @@ def test_the_first_generation_has_the_range_that_was_measured(gamma: float) -> N
         assert [pool(ask(3, j)).annealing for j in range(2)] == pytest.approx([gamma**3] * 2)
 
 
+@pytest.mark.slow
 def test_what_is_handed_down_stays_in_the_range_of_its_own_optimizer() -> None:
     species = inheriting((0.1, 1.5), (3e-4, 4e-3), gamma=0.7)
     for optimizer, high in (("sgd", 1.5), ("adam", 4e-3)):

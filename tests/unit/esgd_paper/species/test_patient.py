@@ -15,6 +15,7 @@ from esgd_paper.species.treebank import pool
 from tests.small import ask
 
 
+@pytest.mark.slow
 def test_patience_divides_the_rate_by_three_again_and_again() -> None:
     assert [Drops(every=3)(Moment(epoch=epoch, epochs=9)) for epoch in (0, 2.9, 3, 5, 6)] == pytest.approx(
         [1, 1, 1 / 3, 1 / 3, 1 / 9]

@@ -83,6 +83,7 @@ def test_every_ninth_speaker_is_held_out() -> None:
     assert held_out_speakers(given) == ("f04", "f13", "f22")
 
 
+@pytest.mark.slow
 def test_a_folder_is_aligned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_an4(tmp_path / "one", speech())
     before = sorted(folder.rglob("*"))

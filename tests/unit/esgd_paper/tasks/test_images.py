@@ -238,6 +238,7 @@ def test_it_is_a_task_that_every_engine_can_rely_on() -> None:
     check_task(task(pictures(70), test=pictures(20, seed=1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [esgd.Vmap(chunk=3, threads=1), esgd.Vmap(chunk=2, threads=1)])
 def test_all_engines_deal_the_same_pixels(engine: Any) -> None:
     recipe = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)

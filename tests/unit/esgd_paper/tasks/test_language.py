@@ -379,6 +379,7 @@ def recipe(**changes: Any) -> esgd.Recipe:
     return esgd.Recipe(**given)
 
 
+@pytest.mark.slow
 def test_a_population_learns_the_text() -> None:
     *_, last = esgd.evolve(task(train=text(2000)), recipe(), seed=0, engine=esgd.Loop(threads=1))
     assert last.guarantee == "held"
@@ -387,12 +388,14 @@ def test_a_population_learns_the_text() -> None:
     assert "luggage" not in vars(last.best.module())
 
 
+@pytest.mark.slow
 def test_a_run_is_decided_by_its_seed() -> None:
     runs = [list(esgd.evolve(task(), recipe(), seed=3, engine=esgd.Loop(threads=1)))[-1] for _ in range(2)]
     assert torch.equal(runs[0].population.rows, runs[1].population.rows)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_a_pool_equals_the_loop() -> None:
     engines = (esgd.Loop(threads=1), esgd.Pool(inner=esgd.Loop(), workers=2))
     one, two = (list(esgd.evolve(task(), recipe(), seed=0, engine=engine)) for engine in engines)

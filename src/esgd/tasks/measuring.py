@@ -1,0 +1,86 @@
+"""One pass over a split: every metric is given what it asks for, and outputs are kept only for those that need all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from esgd.errors import TaskError
+from esgd.tasks.metrics import Accumulates, OfOutputs, is_averaged, scalar
+
+KEPT_BYTES = 1 << 30
+"""Outputs and targets of a split that are kept at most, for metrics that see all of them."""
+
+
+class Measurement:
+    """Metrics of one network on one split, batch by batch; `values` has the results."""
+
+    def __init__(self, metrics: Mapping[str, OfOutputs | Accumulates]) -> None:
+        self._accumulating = {name: each for name, each in metrics.items() if isinstance(each, Accumulates)}
+        functions: dict[str, Any] = {name: each for name, each in metrics.items() if name not in self._accumulating}
+        self._averaged = {name: each for name, each in functions.items() if is_averaged(each)}
+        self._whole = {name: each for name, each in functions.items() if name not in self._averaged}
+        self._names, self._samples = list(metrics), 0
+        self._sums: dict[str, Any] = dict.fromkeys(self._averaged, 0.0)
+        self._outputs, self._targets, self._bytes = list[Any](), list[Any](), 0
+        for metric in self._accumulating.values():
+            metric.reset()
+
+    def add(self, output: Any, target: Any, samples: int) -> None:
+        """Take a batch into account."""
+        self._samples += samples
+        for name, metric in self._averaged.items():
+            self._sums[name] = self._sums[name] + scalar(metric(output, target), _whose(name)) * samples
+        for accumulating in self._accumulating.values():
+            accumulating.update(output, target)
+        if self._whole:
+            self._keep(output, target)
+
+    def values(self) -> dict[str, Tensor]:
+        """The metrics by name, each a float64 scalar."""
+        found = {name: total / self._samples for name, total in self._sums.items()}
+        found |= {name: scalar(each.compute(), _whose(name)) for name, each in self._accumulating.items()}
+        if self._whole:
+            output, target = _joined(self._outputs, self._first), _joined(self._targets, self._first)
+            found |= {name: scalar(metric(output, target), _whose(name)) for name, metric in self._whole.items()}
+        return {name: found[name] for name in self._names}
+
+    @property
+    def _first(self) -> str:
+        return next(iter(self._whole))
+
+    def _keep(self, output: Any, target: Any) -> None:
+        output, target = (pytree.tree_map(_on_cpu, each) for each in (output, target))
+        leaves = pytree.tree_leaves((output, target))
+        self._bytes += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor))
+        if self._bytes > KEPT_BYTES:
+            raise TaskError(
+                f"{_whose(self._first)} is given all outputs of a split at once, and they take more than "
+                f"{KEPT_BYTES / 1e9:.1f} GB. If it is a mean over samples, write averaged(…) around it. Otherwise "
+                f"give an object with reset, update(output, target) and compute, which keeps only what it needs."
+            )
+        self._outputs.append(output)
+        self._targets.append(target)
+
+
+def _joined(batches: list[Any], name: str) -> Any:
+    """Batches as one, along the first dimension of their tensors."""
+    try:
+        return pytree.tree_map(lambda *leaves: torch.cat(leaves), *batches)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TaskError(
+            f"{_whose(name)} is given all outputs and targets of a split at once, and these batches cannot be joined: "
+            f"{error}. Write averaged(…) around it, or give an object with reset, update(output, target) and compute."
+        ) from error
+
+
+def _on_cpu(leaf: Any) -> Any:
+    return leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf
+
+
+def _whose(name: str) -> str:
+    return f"the metric {name!r}"

@@ -1,0 +1,110 @@
+"""Python processes without the seconds that importing torch takes: forks of a process that has imported it.
+
+They are real processes: they have arguments, a folder, output and an environment of their own, and can be killed. Tests
+of how esgd itself starts use `subprocess` instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+SERVER = Path(__file__).with_name("warm_server.py")
+PATIENCE = 900.0  # seconds
+
+
+@cache
+def control() -> socket.socket:
+    """Where the server of this process takes requests. It ends with the process."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with far:
+        server = subprocess.Popen(
+            [sys.executable, str(SERVER), str(far.fileno())],
+            pass_fds=[far.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**environment, "OMP_NUM_THREADS": "1"},
+        )
+    atexit.register(server.wait)
+    atexit.register(near.close)  # before, and then the server ends
+    return near
+
+
+class Process:
+    """`subprocess.Popen` of `python ARGUMENTS`."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        streams: Sequence[int] = (0, 1, 2),
+        pass_fds: Sequence[int] = (),
+        process_group: bool = False,
+    ) -> None:
+        request = {
+            "arguments": arguments,
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+            "pass_fds": pass_fds,
+            "process_group": process_group,
+        }
+        reading, writing = os.pipe()
+        try:
+            socket.send_fds(control(), [json.dumps(request).encode()], [writing, *streams, *pass_fds])
+        finally:
+            os.close(writing)
+        self._status: IO[str] = os.fdopen(reading)
+        self.pid, self.returncode = int(self._status.readline()), None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("python", timeout or 0.0)
+            with self._status:
+                self.returncode = int(self._status.readline())
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def python(
+    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, together: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS`, when it has ended. `together`: what it writes to standard error is in its standard output."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno(), out.fileno(), (out if together else err).fileno())
+        process = Process(*map(str, arguments), cwd=cwd, env=env, streams=streams)
+        try:
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, process.wait(), out.read().decode(), err.read().decode())
+
+
+def worker(channel: int, lifeline: int) -> Process:
+    """A worker of a `Pool`, in place of the one that the pool would start."""
+    return Process(
+        *("-P", "-m", "esgd.engines.processes.worker", str(channel), str(lifeline)),
+        pass_fds=(channel, lifeline),
+        process_group=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
+    )
