@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from esgd import operators, rules, schedules, sizes, species, stopping
     from esgd.algorithm import evolve
+    from esgd.deploy import Ensemble
     from esgd.engines import Loop, Pool, Ray, Vmap
     from esgd.errors import EsgdError, StopRun
     from esgd.fit import Result, fit
     from esgd.generation import Generation, State
+    from esgd.load import load
     from esgd.policies import Policy
     from esgd.population import Population
     from esgd.recipe import FineTuning, Recipe
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Ensemble",
     "EsgdError",
     "FineTuning",
     "Generation",
@@ -44,6 +47,7 @@ __all__ = [
     "Vmap",
     "evolve",
     "fit",
+    "load",
     "operators",
     "rules",
     "scaled",
@@ -55,10 +59,12 @@ __all__ = [
 
 _HOMES = {
     "algorithm": ("evolve",),
+    "deploy": ("Ensemble",),
     "engines": ("Loop", "Pool", "Ray", "Vmap"),
     "errors": ("EsgdError", "StopRun"),
     "fit": ("Result", "fit"),
     "generation": ("Generation", "State"),
+    "load": ("load",),
     "policies": ("Policy",),
     "population": ("Population",),
     "recipe": ("FineTuning", "Recipe"),

@@ -25,6 +25,7 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
+        self.remark = state.remark
         picked = state.history[-1].get("pick", {}) if state.history else {}
         self.picked = None if not picked else inf if picked["loss"] is None else picked["loss"]
         self.noted = state.noted or Noted.of(state.history)
@@ -74,6 +75,8 @@ class Recorder:
         notes = (*self.noted.pending, *notes)
         if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
+        if self.remark:
+            notes = (Note("extended", self.remark), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
         history, past = self.history.then(line), self.past.then(*generation.fared)
         state = State(k, population, archive, history, past, self.noted.after(line))

@@ -10,6 +10,7 @@ from esgd._steps import candidates, pick, sgd_step
 from esgd.engines import choose
 from esgd.generation import Generation
 from esgd.protocols import Engine, Rules, Task, Tick
+from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 
 
@@ -28,7 +29,7 @@ def evolve(
     """
     recipe = recipe or Recipe()
     rules = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
-    return generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick)
+    return in_turns(generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick))
 
 
 def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:

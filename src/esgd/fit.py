@@ -7,34 +7,39 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from esgd._continuing import check_longer, marked, resumed
 from esgd._initialization import prepare
 from esgd._last_state import LastState
 from esgd._notebook_cards import BLUE, GREY, card, sparkline
 from esgd._serialization import decode, encode
 from esgd._trust import package_named, packages
+from esgd._validation import check_number
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers
+from esgd.deploy import Ensemble, candidates, greedy_ensemble, greedy_soup
 from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import bits, requested, settle
 from esgd.engines.computing import Computing
-from esgd.errors import RecipeError, RunError, StopRun
+from esgd.errors import RecipeError, RunError, StopRun, TaskError
 from esgd.generation import Growing, State
 from esgd.policies import phrase
-from esgd.population import Population
+from esgd.population import Individual, Population
 from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
-from esgd.protocols import Engine, Rules, Task
+from esgd.protocols import Average, Engine, Rules, Task
+from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
+from esgd.run.model import describe_frozen
 from esgd.run.stop import Stop
 from esgd.run.tables import Frame, as_frame
 from esgd.sanity import look
@@ -50,22 +55,76 @@ class Result:
     | attribute    | meaning                                                                              |
     |--------------|--------------------------------------------------------------------------------------|
     | `model`      | an ordinary `nn.Module` in eval mode: the fittest individual of the whole run, or    |
-    |              | what the task's split picked among the elites                                        |
-    | `fitness`    | its fitness                                                                          |
+    |              | what the task's split picked among the elites. It is one module, yours to change     |
+    | `fitness`    | its fitness, as the run measured it                                                  |
     | `population` | the last generation                                                                  |
     | `history`    | a dict for every generation: the lines of `history.jsonl`                            |
     | `run`        | the run folder, if there is one                                                      |
     | `stopped`    | why the run ended before its last generation; empty if it did not                    |
+    | `task`, `recipe`, `engine` | what was run; None where a result was loaded without it                |
+
+    All networks of a run share the frozen parameters of `make_model`: copy one with `copy.deepcopy` before you train
+    what was frozen.
     """
 
     state: State
     history: list[dict[str, Any]]
     run: Path | None = None
     stopped: str = ""
+    task: Task | None = None
+    recipe: Recipe | None = None
+    engine: Engine | None = None
 
-    @property
+    @cached_property
     def model(self) -> nn.Module:
         return self.state.archive.best.module()
+
+    def top(self, k: int) -> list[nn.Module]:
+        """k networks: the one that `model` was made from, then the others of the last generation, fittest first. They
+        are new modules each time."""
+        found = candidates(self.state)
+        meaning = f"It is a number of networks, and this run has {len(found)}. Use top({min(5, len(found))})."
+        check_number("k", k, at_least=1, at_most=len(found), whole=True, meaning=meaning)
+        return [Individual(found, i).module() for i in range(k)]
+
+    def ensemble(
+        self, k: int, *, task: Task | None = None, average: Average | None = None, device: str = "cpu"
+    ) -> Ensemble:
+        """At most k networks as one, which averages their probabilities, or else their outputs.
+
+        It begins with the network of `model`, then adds the one that lowers the fitness of the ensemble most, and ends
+        where none does. So its fitness is never worse. The choice takes at most k forward passes of each individual
+        over the fitness split; an input to the ensemble takes one of each of its networks. `average` is known for
+        torch's losses; see `Ensemble`. A result that was loaded without its `task` needs it here.
+        """
+        meaning = "It is the largest number of networks in the ensemble. Use ensemble(5)."
+        check_number("k", k, at_least=1, whole=True, meaning=meaning)
+        data = self._data(task, f"ensemble({k}, task=task)", "or choose yourself: esgd.Ensemble(result.top(5), …)")
+        return greedy_ensemble(data, candidates(self.state), k, average=average, device=device)
+
+    def soup(self, *, task: Task | None = None, engine: str | Engine | None = None) -> nn.Module:
+        """One network: the average of the weights of several (a greedy soup), as fast as any one of them.
+
+        It begins with the network of `model`, then takes the others in, fittest first, if the average of all is not
+        worse. So its fitness is never worse. The choice takes one forward pass of each individual over the fitness
+        split. `engine` is the run's own unless given. A result that was loaded without its `task` needs it here.
+        """
+        found, data = candidates(self.state), self._data(task, "soup(task=task)", "or use result.model")
+        buffers = self.recipe.buffers if self.recipe is not None else None
+        return greedy_soup(data, found, first=0, buffers=buffers, engine=engine or self.engine or "auto").model
+
+    def _data(self, given: Task | None, call: str, otherwise: str) -> Task:
+        data = given or self.task
+        if data is None:
+            raise TaskError(
+                f"this result has no data: it was loaded without its task, and networks are chosen by their fitness "
+                f"together, which is measured on data. Give the task: result.{call}; {otherwise}."
+            )
+        return data
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy, as if loaded from a folder: data and functions of a task stay where they are."""
+        return {**self.__dict__, "task": None, "recipe": None, "engine": None}
 
     @property
     def fitness(self) -> float:
@@ -116,6 +175,8 @@ def fit(
     *,
     seed: int,
     run: str | Path | None = None,
+    extend: bool = False,
+    resume: Result | State | Population | None = None,
     engine: str | Engine = "auto",
     progress: bool | str = True,
     trackers: Sequence[Tracker] = (),
@@ -132,6 +193,11 @@ def fit(
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
     of another run is refused. At the end `report.html` is written there, unless `report` is False.
 
+    With `extend`, a run in the folder continues where it has ended with another recipe, which has more generations all
+    in all: `recipe.extended(20)`, or other rules. Seed, data and network must be its own. `resume` begins with what
+    another run has given: its result, or the state of a generation, as generation k + 1; or a population, as generation
+    1. Either way no elite gets worse than it was, as long as the fitness is the same.
+
     `progress` is True (bars on a terminal, a figure in a notebook, plain lines in a file), False for nothing, or one of
     "bars", "plain", "json". `trackers` receive every generation; see `esgd.integrations`. If one fails during the run,
     there is a warning and the run continues.
@@ -147,23 +213,43 @@ def fit(
     `allow` adds further packages.
     """
     recipe = recipe or Recipe()
-    rules = prepare(task, recipe, seed)
+    given = resume.state if isinstance(resume, Result) else resume
+    rules = prepare(task, recipe, seed, given)
     seed = rules.seeds.root
     check_trackers(trackers)
     check_progress(progress)
     watchers = Watchers(stop, callbacks, on_interrupt)
     request = requested(engine)  # a wrong engine is refused before a folder is made
+    if extend and run is None:
+        raise RecipeError(
+            "extend=True needs the folder of the run that is extended: run=…. A result is continued by resume."
+        )
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
-        this = _identity(recipe, seed, rules)
-        known = folder.begun(this, defaults=Recipe().described(), allow=trusted)
+        this = _identity(recipe, seed, rules) | resumed(given, resume.recipe if isinstance(resume, Result) else None)
+        known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
         choice = _choice(request, known, rules, recipe, trusted)
-        manifest = known or folder.claim(describe(this, engine=encode(choice.engine), why=choice.why, origin=origin))
-        state, damaged = folder.latest(rules.genome, run=digest(manifest), allow=trusted)
+        manifest = known or folder.claim(
+            describe(
+                this,
+                engine=encode(choice.engine),
+                why=choice.why,
+                origin=origin,
+                frozen=describe_frozen(rules.genome.template),
+            )
+        )
+        state, damaged = folder.latest(rules.genome, manifest, allow=trusted)
+        if other and folder.path is not None:
+            check_longer(recipe, state, folder.path)
+            manifest = folder.extend(manifest, this["recipe"], after=state.k if state else 0)
+        if state is None and isinstance(given, State):
+            folder.adopt(given, run=digest(manifest, given.k))
+            state = given
+        state = marked(state, manifest, given)
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
-        last = LastState(partial(folder.latest, rules.genome, run=digest(manifest), allow=trusted))
+        last = LastState(partial(folder.latest, rules.genome, manifest, allow=trusted))
         folder.note_stop(Stop(watchers.spelt))
         with (
             reporter(progress, recipe=recipe, past=tuple(history)) as reports,
@@ -174,7 +260,8 @@ def fit(
             for problem in damaged:
                 reports.say(f"{problem} Continuing from generation {done}.")
             if state:
-                reports.say(f"{folder.path}: {done} of {recipe.stage_count} generations are already done.")
+                where = "" if folder.path is None else f"{folder.path}: "
+                reports.say(f"{where}{done} of {recipe.stage_count} generations are already done.")
             try:
                 why = watchers.begin(subject, state if done < recipe.stage_count else None)
                 if done < recipe.stage_count and not why:
@@ -183,10 +270,12 @@ def fit(
                     concerns = look(rules) if state is None else ()
                     for note in concerns:
                         reports.say(f"note: {note}")
-                    with closing(generations(rules, recipe, choice.engine, state, reports.tick)) as to_come:
-                        state = None  # while a generation is made, the one before is not kept in memory
+                    with closing(
+                        in_turns(generations(rules, recipe, choice.engine, state or given, reports.tick))
+                    ) as to_come:
+                        state = given = None  # while a generation is made, the one before is not kept in memory
                         for generation in to_come:
-                            history.append(folder.save(generation.state, run=digest(manifest)))
+                            history.append(folder.save(generation.state, run=digest(manifest, generation.k)))
                             done = generation.k
                             last.keep(generation.state)
                             said = tuple(note for note in generation.notes if note not in concerns)
@@ -218,7 +307,8 @@ def fit(
                     raise
                 history = list(state.history)
     stopped = why if state.k < recipe.stage_count else ""
-    result = Result(replace(state, history=Growing(history)), history, folder.path, stopped)
+    state = replace(state, history=Growing(history))
+    result = Result(state, history, folder.path, stopped, task, recipe, choice.engine)
     watchers.end(result)
     return result
 

@@ -71,6 +71,7 @@ class State:
     | `history`    | the history lines of generations 1 … k                           |
     | `past`       | the results of all earlier policies, for species that learn from it |
     | `noted`      | what the health notes need of the history; None to read it there  |
+    | `remark`     | what the next generation is to note, such as that the run was extended |
     """
 
     k: int
@@ -79,6 +80,7 @@ class State:
     history: Growing[dict[str, Any]] = field(default_factory=Growing)
     past: Growing[Fared] = field(default_factory=Growing)
     noted: Noted | None = None
+    remark: str = ""
 
 
 _OUTCOME = ("id", "before", "after", "accepted")

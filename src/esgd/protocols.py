@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -157,6 +157,20 @@ class Picks(Protocol):
 
     def pick_loss(self, module: nn.Module) -> tuple[float, int] | None:
         """The mean loss on it (lower is better) and its samples; None if there is no such split."""
+        ...
+
+
+Average = Literal["softmax", "sigmoid", "outputs"]
+"""How the outputs of several networks become one: by the mean of the probabilities that they mean, or as they are."""
+
+
+@runtime_checkable
+class Averages(Protocol):
+    """A task that knows what the outputs of its networks are, so that an ensemble can average them."""
+
+    @property
+    def average(self) -> Average:
+        """See `esgd.Ensemble`."""
         ...
 
 

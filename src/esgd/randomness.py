@@ -3,22 +3,31 @@
 `seeds("mutate", k, v, i)` always gives the same fresh generator, in any process and at any time. No stream is
 shared, so the number of workers, the order in which they finish and a resume in the middle cannot change a
 result; and two arms of a comparison that ask the same question get the same answer.
+
+The global generators, and torch's number of threads, belong to a process. Runs in several threads of one take turns, a
+generation at a time: their results are those of runs alone, and no sooner there. Processes compute side by side.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from threading import RLock
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 Address = str | int
+T = TypeVar("T")
+
+TURN = RLock()
+"""Held by the thread that computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +65,29 @@ def global_randomness(seed: int) -> Iterator[None]:
     A user's dropout layer, `nn.init` call or augmentation draws from global state. Inside this block that
     state is addressed too, and the caller's state is unchanged afterwards.
     """
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # lent, and given back
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        seed_globals(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)  # noqa: NPY002
+    with TURN:
+        python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # lent, and given back
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            seed_globals(seed)
+            try:
+                yield
+            finally:
+                random.setstate(python_state)
+                np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def in_turns(steps: Iterator[T]) -> Generator[T]:
+    """The same values; while one is computed, no other thread computes one.
+
+    >>> list(in_turns(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    while True:
+        with TURN:
+            found = list(islice(steps, 1))
+        if not found:
+            return
+        yield found.pop()
 
 
 def seed_globals(seed: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from math import ceil
 from operator import add
@@ -15,7 +15,7 @@ from torch import Generator
 from esgd._notebook_cards import card
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
-from esgd._validation import check_field, check_species
+from esgd._validation import check_field, check_species, is_count
 from esgd._wording import in_words
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.generation import State
@@ -54,7 +54,7 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.sizes import PerIndividual, Situation, Size, size_in
+from esgd.sizes import Each, PerIndividual, Situation, Size, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 
 __all__ = ["FineTuning", "Recipe"]
@@ -290,6 +290,29 @@ class Recipe:
                 total=total,
                 name="fine-tuning",
             )
+
+    def extended(self, generations: int) -> Recipe:
+        """The same rules for more generations, `generations` in all: what a finished run can continue with.
+
+        Sizes that change are those of the shorter run, and then stay: a funnel does not widen again.
+
+        >>> from esgd.sizes import Funnel
+        >>> Recipe(population=Funnel(8, 2), generations=3).extended(5).population
+        Each(values=(8, 4, 2))
+        """
+        if not is_count(generations, least=self.generations + 1):
+            raise RecipeError(
+                f"generations={shown(generations)} is not a whole number above the {self.generations} generations of "
+                f"this recipe. It is how many there are in all. Use for example generations={2 * self.generations}."
+            )
+        ks = range(1, self.generations + 1)
+        return replace(
+            self,
+            generations=generations,
+            population=Each(tuple(map(self.population_of, ks))) if callable(self.population) else self.population,
+            elites=Each(tuple(map(self.elites_of, ks))) if callable(self.elites) else self.elites,
+            sgd_epochs=Each(tuple(map(self.epochs_of, ks))) if callable(self.sgd_epochs) else self.sgd_epochs,
+        )
 
     def breed(
         self,

@@ -15,7 +15,6 @@ from esgd._last_state import last_generation
 from esgd.errors import RecipeError
 from esgd.generation import Generation
 from esgd.run import RunFolder, verify
-from esgd.run.manifest import digest
 from tests.small import classify, random_data
 
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=4, sgd_epochs=1)
@@ -158,8 +157,8 @@ def test_the_generation_of_a_saved_state_is_the_one_that_was_yielded(tmp_path: P
     seen = list[Generation]()
     fit(tmp_path / "run", stop=two, callbacks=[seen.append])
     genome = seen[-1].population.genome
-    run = digest(json.loads((tmp_path / "run" / "manifest.json").read_text()))
-    state, _ = RunFolder(tmp_path / "run").latest(genome, run=run)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    state, _ = RunFolder(tmp_path / "run").latest(genome, manifest)
     assert state is not None
     again = last_generation(state)
     ours, theirs = ({**each.record(), "seconds": None} for each in (again, seen[-1]))

@@ -115,6 +115,9 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    generations: Annotated[
+        int | None, typer.Option(metavar="K", help="extend the run until it has K generations, all in all")
+    ] = None,
     data: Data = None,
     engine: EngineName = "auto",
     stop: StopAt = None,
@@ -124,8 +127,9 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Continue a run that was stopped, with bit-identical results. By default it keeps its engine and its stop rules:
-    a run that its rule has stopped continues with --stop none, or with another rule."""
+    """Continue a run that was stopped, with bit-identical results, or a finished one with more generations. By default
+    it keeps its engine and its stop rules: a run that its rule has stopped continues with --stop none, or with another
+    rule."""
     if not lexists(folder / "manifest.json"):
         raise _no_run(folder)
     check_names(progress)
@@ -149,6 +153,8 @@ def resume(
     try:
         study, seed = find_study(manifest["origin"], data=data, allow=allow), manifest["seed"]
         recipe = Recipe.from_dict(manifest["recipe"], allow={*allow, *study.packages})
+        if generations is not None and generations != recipe.generations:  # the same command again continues
+            recipe = recipe.extended(generations)
     except RecipeError as error:
         raise RunError(f"{str(folder / 'manifest.json')!r}: {error}") from error
     trackers = [choose_tracker(text) for text in track or []]
@@ -158,6 +164,7 @@ def resume(
         seed,
         folder,
         manifest["origin"],
+        extend=generations is not None,
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from esgd._validation import check_field, check_list, check_range
@@ -31,7 +30,7 @@ from esgd.policies import Policy, check_policy
 from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
-from esgd.run.files import open_to_read
+from esgd.run.model import load_network
 
 Network = str | Path | nn.Module | Mapping[str, Tensor]
 
@@ -164,8 +163,7 @@ def loaded(genome: Genome, network: Network) -> nn.Module:
         if isinstance(network, Mapping):
             module.load_state_dict(dict(network))
         else:
-            open_to_read(Path(realpath(network))).close()  # a pipe or a device would never end
-            load_model(module, network)
+            load_network(module, Path(realpath(network)))
     except FileNotFoundError as error:
         raise RecipeError(
             f"there is no file {str(network)!r} to start from. A saved network is a safetensors file of the network's "

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from safetensors import SafetensorError
-from safetensors.torch import save_model
 from torch import nn
 
 from esgd.errors import EsgdError, TrackerError
+from esgd.run.model import save_network
 
 Record = Mapping[str, Any]
 Say = Callable[[str], None]
@@ -135,9 +135,10 @@ class Followers:
         if not followers:
             return
         with TemporaryDirectory(prefix="esgd-") as folder:
-            model: Path | None = Path(folder) / "model.safetensors"
+            file = Path(folder) / "model.safetensors"
+            model: Path | None = file
             try:
-                save_model(fittest, str(model))
+                save_network(fittest, file)
             except (OSError, SafetensorError) as error:
                 self._warn(f"The trackers get no model: {_told(error)}.")
                 model = None

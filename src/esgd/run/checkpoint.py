@@ -27,7 +27,7 @@ from esgd.generation import Growing, State, read_past
 from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
-from esgd.run.files import digest, read_table, remove, sync
+from esgd.run.files import digest, make_file, read_table, remove, sync
 from esgd.run.history import HISTORY, append_line, chained, last_value, read_history, rewrite
 from esgd.run.line import misplaced
 
@@ -56,7 +56,7 @@ def save(folder: Path, state: State, *, run: str) -> None:
     try:
         aside.mkdir()
         tensors = {**_tensors(state.population, "population"), **_tensors(state.archive, "archive")}
-        save_file(tensors, aside / TENSORS)
+        make_file(aside / TENSORS, lambda path: save_file(tensors, path))
         words = {
             "k": state.k,
             "run": run,

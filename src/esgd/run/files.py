@@ -43,16 +43,21 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     aside = path.with_name(f".{path.name}.new")
     try:
         remove(aside)
-        descriptor = os.open(aside, _NEW, _READABLE)
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        os.close(descriptor)
-        write(aside)
-        aside.chmod(mode)  # safetensors writes files that only their owner may read
+        make_file(aside, write)
         sync(aside)
         aside.replace(path)
         sync(path.parent)
     finally:
         remove(aside)
+
+
+def make_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new file, which gets the mode that the umask gives to any new file."""
+    descriptor = os.open(path, _NEW, _READABLE)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    os.close(descriptor)
+    write(path)
+    path.chmod(mode)  # safetensors writes files that only their owner may read
 
 
 def open_to_append(path: Path) -> BinaryIO:

@@ -34,10 +34,12 @@ from esgd.generation import Growing, State
 from esgd.genome import Genome
 from esgd.run import checkpoint
 from esgd.run.checksums import SUMS, write_sums
+from esgd.run.extension import extended
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
-from esgd.run.manifest import MANIFEST, differences, digest, read_manifest
+from esgd.run.manifest import MANIFEST, RESUMED, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
+from esgd.run.place import located
 from esgd.run.stop import STOP, Stop, write_stop
 
 KEPT_CHECKPOINTS = 2
@@ -100,24 +102,42 @@ class RunFolder:
             lock.release()
 
     def begun(
-        self, identity: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None, allow: Collection[str] = ()
-    ) -> dict[str, Any] | None:
-        """The manifest of the run that has saved something here, or None where none has; another run is refused.
+        self,
+        identity: Mapping[str, Any],
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        allow: Collection[str] = (),
+        extend: bool = False,
+    ) -> tuple[dict[str, Any] | None, bool]:
+        """The manifest of the run that has saved something here, or None where none has; another run is refused. And
+        whether it has another recipe, which is accepted only to `extend` it.
 
         `defaults` are those of a recipe: a run of an earlier version did not write inputs that it did not have.
         """
         known = self.manifest()
         if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
-            return None
-        found = differences(known, identity, defaults=defaults, allow=allow)
-        if found:
+            return None, False
+        whence = {RESUMED: known.get(RESUMED)}  # what it began with is in the folder, and need not be given again
+        found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
+        of_recipe = all(each.startswith("recipe.") for each in found)
+        if found and not (extend and of_recipe):
             shown = "\n  ".join(found[:12])
+            more = " To continue where it has ended with another recipe: extend=True." if of_recipe else ""
             raise RunError(
                 f"{str(self.path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}\nA run continues only with "
                 f"its own recipe, seed, data and network, or it would not be one run. Choose a new folder, or undo "
-                f"the difference."
+                f"the difference.{more}"
             )
-        return known
+        return known, bool(found)
+
+    def extend(self, manifest: Mapping[str, Any], recipe: Mapping[str, Any], *, after: int) -> dict[str, Any]:
+        """Write down that the generations after `after` follow another recipe."""
+        longer = extended(manifest, recipe, after)
+        with explained(self.path, "Extending the run", f"Its {after} generations are as they were."):
+            remove(self.path / SUMS)  # it is not finished any more
+            self._write_recipe(longer)
+            replace_words(self.manifest_file, json.dumps(longer, indent=2, ensure_ascii=False))
+        return longer
 
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest of a new run; a folder that holds anything else is refused."""
@@ -140,21 +160,38 @@ class RunFolder:
         """What the folder says it is, or None for a folder that is no run yet."""
         return read_manifest(self.manifest_file)
 
-    def latest(self, genome: Genome, *, run: str, allow: Collection[str] = ()) -> tuple[State | None, list[str]]:
-        """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning.
+    def latest(
+        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = ()
+    ) -> tuple[State | None, list[str]]:
+        """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning. The
+        history is made to say the same.
 
-        `run` is the identity of this run; `allow` has the packages whose code a checkpoint may name.
+        `manifest` is that of this run; `allow` has the packages whose code a checkpoint may name.
         """
+        state, damaged = self.read(genome, manifest, allow=allow)
+        lines, altered = self._mend_history(state.history if state else ())
+        return state and replace(state, history=Growing(lines)), damaged + altered
+
+    def read(
+        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = ()
+    ) -> tuple[State | None, list[str]]:
+        """As `latest`, without writing anything."""
         damaged = list[str]()
         for path in checkpoint.saved(self.checkpoints):
             try:
-                state = checkpoint.load(path, genome, run=run, allow=allow)
+                run = digest(manifest, int(path.name))
+                return checkpoint.load(path, genome, run=run, allow=allow), damaged
             except checkpoint.DamagedError as error:
                 damaged.append(str(error))
-            else:
-                lines, altered = self._mend_history(state.history)
-                return replace(state, history=Growing(lines)), damaged + altered
-        return None, damaged + self._mend_history(())[1]
+        return None, damaged
+
+    def adopt(self, state: State, *, run: str) -> None:
+        """Save the state of another run, which this one continues."""
+        self._check_there("Nothing was written.")
+        with explained(self.path, "Saving the state that the run begins with", "Nothing else was written."):
+            checkpoint.save(self.checkpoints, state, run=run)
+            write_model(self.model_file, state.archive.best.module())
+            rewrite(self.history_file, state.history)
 
     def save(self, state: State, *, run: str) -> dict[str, Any]:
         """Checkpoint, model and history line of a finished generation; returns the line as it was written."""
@@ -185,7 +222,7 @@ class RunFolder:
         self._check_there(kept)
         with explained(self.path, "Finishing the run", kept):
             for path in checkpoint.saved(self.checkpoints):
-                if not checkpoint.is_whole(path, run=digest(manifest)):
+                if not checkpoint.is_whole(path, run=digest(manifest, int(path.name))):
                     remove(path)
                     mended.append(f"{path} was not whole; it was removed, for a later one is.")
             checkpoint.prune(self.checkpoints, KEPT_CHECKPOINTS, until=state.k)
@@ -244,15 +281,28 @@ class NoFolder:
         return None
 
     def begun(
-        self, identity: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None, allow: Collection[str] = ()
-    ) -> None:
-        return None
+        self,
+        identity: Mapping[str, Any],
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        allow: Collection[str] = (),
+        extend: bool = False,
+    ) -> tuple[None, bool]:
+        return None, False
+
+    def extend(self, manifest: Mapping[str, Any], recipe: Mapping[str, Any], *, after: int) -> dict[str, Any]:
+        return extended(manifest, recipe, after)
 
     def claim(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         return dict(manifest)
 
-    def latest(self, genome: Genome, *, run: str, allow: Collection[str] = ()) -> tuple[State | None, list[str]]:
+    def latest(
+        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = ()
+    ) -> tuple[State | None, list[str]]:
         return None, []
+
+    def adopt(self, state: State, *, run: str) -> None:
+        return None
 
     def save(self, state: State, *, run: str) -> dict[str, Any]:
         return state.history[-1]
@@ -270,7 +320,7 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
     if path is None:
         yield NoFolder()
     else:
-        with RunFolder(Path(path)).locked() as folder:
+        with RunFolder(located(path)).locked() as folder:
             yield folder
 
 

@@ -14,15 +14,21 @@ from uuid import uuid4
 
 from esgd._serialization import respelt
 from esgd.errors import RunError
+from esgd.run.extension import EXTENDED, is_extended, parts_before, recipe_of
 from esgd.run.files import WORDS_LIMIT, read_table
 
 MANIFEST = "manifest.json"
 IDENTITY = ("recipe", "seed", "data", "network")
 """What must be the same for a run to be continued. Versions and machine may differ; the manifest remembers them."""
+RESUMED = "resumed"
+"""The digest of the state that a run began with, if that was the result of another run. It, too, must be the same."""
 
 
-def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str) -> dict[str, Any]:
-    """The manifest of a run that begins now."""
+def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str, frozen: Any = None) -> dict[str, Any]:
+    """The manifest of a run that begins now; `frozen` describes the parameters that are not trained, if there are any.
+
+    Of an identity whose state is another run's, the recipe of its earlier generations is kept, too.
+    """
     return {
         "id": uuid4().hex,
         "origin": origin,
@@ -32,6 +38,8 @@ def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str)
         "engine_because": why,
         "data": identity["data"],
         "network": identity["network"],
+        **({"frozen": frozen} if frozen else {}),
+        **{name: identity[name] for name in (RESUMED, EXTENDED) if name in identity},
         "versions": {name: _version(name) for name in ("esgd", "torch", "numpy", "safetensors")},
         "python": platform.python_version(),
         "machine": {"system": platform.system(), "processor": platform.machine()},
@@ -52,6 +60,8 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
             if name not in read:
                 raise RunError(f"{path} is damaged: it has no {name!r}.")
         _check(read, _TYPES, path)
+        if EXTENDED in read and not is_extended(read[EXTENDED]):
+            raise RunError(f"{path} is damaged: {EXTENDED!r} does not say which generations followed which recipe.")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -75,9 +85,14 @@ def _check(read: Mapping[str, Any], kinds: Mapping[str, type], path: Path) -> No
             raise RunError(f"{path} is damaged: {name!r} is a {type(read[name]).__name__}.")
 
 
-def digest(manifest: Mapping[str, Any]) -> str:
-    """What tells a run's checkpoints from those of another: the SHA-256 of recipe, seed, data and network."""
-    words = json.dumps({name: manifest.get(name) for name in IDENTITY}, sort_keys=True, ensure_ascii=False)
+def digest(manifest: Mapping[str, Any], k: int = 0) -> str:
+    """What tells a run's checkpoints from those of another: the SHA-256 of recipe, seed, data and network.
+
+    The checkpoint of generation k has the recipe that it followed, and where the run was extended, all before that.
+    """
+    told = {name: manifest.get(name) for name in IDENTITY} | {"recipe": recipe_of(manifest, k)}
+    told |= {EXTENDED: before} if (before := parts_before(manifest, k)) else {}
+    words = json.dumps(told, sort_keys=True, ensure_ascii=False)
     return sha256(words.encode()).hexdigest()
 
 
@@ -98,9 +113,16 @@ def differences(
         there = {**there, "recipe": {**(defaults or {}), **spelt}}
     return [
         f"{path}: {before!r} in the folder, {now!r} now"
-        for name in IDENTITY
+        for name in (*IDENTITY, RESUMED)
         for path, before, now in _walk(name, there.get(name), here.get(name))
     ]
+
+
+def changes(manifest: Mapping[str, Any]) -> list[str]:
+    """What the last extension of a run has changed in its recipe, such as "generations: 10 → 20"."""
+    before = manifest[EXTENDED][-1]["recipe"]
+    found = _walk("", before, manifest["recipe"]) if before else ()
+    return [f"{path.removeprefix('.')}: {old!r} → {new!r}" for path, old, new in found]
 
 
 def _walk(path: str, before: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

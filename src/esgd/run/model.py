@@ -1,29 +1,71 @@
-"""model.safetensors: the network that a run gives back, for others to load."""
+"""model.safetensors: the network that a run gives back, for others to load.
+
+Of a network with frozen parameters it has what was trained, and the buffers. The frozen ones come from `make_model`;
+the manifest knows their digest.
+"""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
-from torch import nn
+from safetensors.torch import load_model, save_file, save_model
+from torch import Tensor, nn
 
 from esgd._serialization import digest
+from esgd.genome import persistent_buffers
 from esgd.run.files import open_to_read, replace_file
+
+PARTIAL = "trained parameters and buffers only: frozen parameters come from make_model"
+"""What the metadata of a file says that has not all parameters."""
 
 
 def write_model(path: Path, module: nn.Module) -> None:
     """Put the network's parameters and buffers in place of what is there."""
-    replace_file(path, lambda aside: save_model(module, str(aside)))
+    replace_file(path, lambda aside: save_network(module, aside))
+
+
+def save_network(module: nn.Module, path: Path) -> None:
+    """Write a network as safetensors, without its frozen parameters."""
+    if not frozen_parameters(module):
+        save_model(module, str(path))
+        return
+    trained = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    tensors = {name: value.contiguous() for name, value in {**trained, **persistent_buffers(module)}.items()}
+    save_file(tensors, path, metadata={"format": "pt", "esgd": PARTIAL})
+
+
+def load_network(module: nn.Module, path: Path) -> None:
+    """Read a safetensors file into a network, whose frozen parameters may be missing there; `RuntimeError` names what
+    else is missing or too much."""
+    open_to_read(path).close()  # safetensors would wait for the writer of a FIFO
+    missing, unexpected = load_model(module, path, strict=False)
+    lacking = set(missing) - frozen_parameters(module).keys()
+    if lacking or unexpected:
+        raise RuntimeError(f"missing parameters or buffers {sorted(lacking)}, unknown ones {sorted(unexpected)}")
 
 
 def holds_model(path: Path, module: nn.Module) -> bool:
     """Whether the file has exactly the parameters and buffers of this network."""
     read = deepcopy(module)
     try:
-        open_to_read(path).close()  # safetensors would wait for the writer of a FIFO
-        load_model(read, path)
+        load_network(read, path)
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError):
         return False
     return digest(read.state_dict()) == digest(module.state_dict())
+
+
+def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are not trained, by every name they have."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: parameter.detach() for name, parameter in named if not parameter.requires_grad}
+
+
+def describe_frozen(module: nn.Module) -> dict[str, Any] | None:
+    """How many numbers are frozen, and their digest: what tells one base from another. None where nothing is."""
+    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    if not frozen:
+        return None
+    return {"parameters": sum(value.numel() for value in frozen.values()), "sha256": digest(frozen)}

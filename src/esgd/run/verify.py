@@ -98,7 +98,8 @@ def _run_faults(folder: RunFolder, manifest: Mapping[str, Any], history: Sequenc
         except RunError as error:
             yield str(error)
             continue
-        if words.get("run", identity(manifest)) != identity(manifest):
+        own = identity(manifest, words["k"])
+        if words.get("run", own) != own:
             yield f"{path} belongs to another run."
         elif number == 0:
             if not same_lines(history, lines):

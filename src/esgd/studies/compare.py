@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from esgd._serialization import encode
+from esgd.deploy import greedy_soup
 from esgd.errors import RecipeError, RunError
 from esgd.fit import Result, fit
 from esgd.ledger import passes
@@ -19,7 +20,6 @@ from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
 from esgd.studies.arms import arms, at_equal_work, single_baselines
-from esgd.studies.soup import greedy_soup
 from esgd.studies.study import Study
 
 Histories = dict[str, dict[int, list[dict[str, Any]]]]

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from esgd._batches import copied, to_device
 from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
-from esgd.protocols import Batch, Settings
+from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.inspection import Concern, concerns
 from esgd.tasks.losses import constant_loss
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
+from esgd.tasks.outputs import average_for
 from esgd.tasks.samples import some_samples
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
 from esgd.tasks.weights import target_weights
@@ -116,6 +117,11 @@ class Supervised:
         splits = {"train": self._train, "fitness": self._fitness, "pick": self._pick, "test": self._test}
         sizes = ", ".join(f"{name} {split.samples or 'stream'}" for name, split in splits.items() if split)
         return f"Supervised({sizes}, batch_size={self.batch_size})"
+
+    @property
+    def average(self) -> Average:
+        """How an ensemble of networks averages their outputs: known for torch's own losses."""
+        return average_for(self._loss)
 
     # Training
 

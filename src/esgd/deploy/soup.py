@@ -1,6 +1,6 @@
 """Greedy soup (Wortsman et al., 2022): average a population's elites one by one, while the fitness does not rise.
 
-It averages once, at the end, where ESGD averages in every generation: the comparison a reader will ask for.
+It averages once, at the end, where ESGD averages in every generation. An average costs as much as one network.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from torch import nn
 
 from esgd.engines import choose
 from esgd.operators import Fresh, Gaussian, Reestimated, intermediate
-from esgd.population import Birth, Population
+from esgd.population import Birth, Individual, Population
 from esgd.protocols import BufferRule, Engine, Rules, Scores, Task
-from esgd.randomness import Seeds
+from esgd.randomness import TURN, Seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +30,15 @@ def greedy_soup(
     population: Population,
     *,
     elites: int | None = None,
+    first: int | None = None,
     buffers: BufferRule | None = None,
     engine: str | Engine = "auto",
 ) -> Soup:
-    """Average the `elites` best (default: all), fittest first, keeping each that does not make the fitness rise."""
+    """Average the `elites` best (default: all), fittest first, keeping each that does not make the fitness rise.
+
+    It begins with individual `first` [default: the fittest], and its fitness is never above that one's. The choice
+    takes a forward pass over the fitness split for every further individual, and the passes that `buffers` need.
+    """
     genome = population.genome
     rules = Rules(
         task=task,
@@ -45,7 +50,8 @@ def greedy_soup(
         baggage=Fresh(),
     )
     order = population.order[: elites or len(population)]
-    with choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
+    order = order if first is None else [first, *(i for i in order if i != first)]
+    with TURN, choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
         mates: tuple[int, ...] = (order[0],)
         fitness = float(population.fitness[order[0]])
         for candidate in order[1:]:
@@ -53,6 +59,9 @@ def greedy_soup(
             tasted = float(session.evaluate(population, [taller]).fitness[0])
             if tasted <= fitness:
                 mates, fitness = taller.mates, tasted
+        if len(mates) == 1:
+            alone = Individual(population, mates[0])
+            return Soup(alone.module(), alone.fitness, 1)
         birth = Birth("soup", mates=mates)
         soup = session.unite(population, [birth], Scores.unknown(1), [len(population)])
     return Soup(soup.best.module(), soup.best.fitness, len(mates))
