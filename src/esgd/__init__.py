@@ -95,10 +95,11 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`esgd.fit` is the function, also after its module of the same name was imported."""
+    """`esgd.fit` and `esgd.load` are the functions, also after their modules of the same names were imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value.fit if name == "fit" and isinstance(value, ModuleType) else value)
+        is_home = name in _HOMES.get(name, ()) and isinstance(value, ModuleType)
+        super().__setattr__(name, getattr(value, name) if is_home else value)
 
 
 sys.modules[__name__].__class__ = _Package

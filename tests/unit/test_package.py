@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -15,9 +16,11 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(esgd)
 
 
-def test_fit_is_the_function_also_after_its_module_was_imported() -> None:
-    setattr(esgd, "fit", sys.modules["esgd.fit"])  # noqa: B010  # what Python does after it has imported the module
-    assert esgd.fit is sys.modules["esgd.fit"].fit
+@pytest.mark.parametrize("name", ["fit", "load"])
+def test_a_function_stays_one_after_its_module_was_imported(name: str) -> None:
+    module = import_module(f"esgd.{name}")
+    setattr(esgd, name, module)  # what Python does after it has imported the module
+    assert getattr(esgd, name) is getattr(module, name)
 
 
 def test_a_public_module_needs_no_import_of_its_own() -> None:
