@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from esgd.deploy import Ensemble
     from esgd.engines import Loop, Pool, Ray, Vmap
     from esgd.errors import EsgdError, StopRun
-    from esgd.fit import Result, fit
+    from esgd.fit import fit
     from esgd.generation import Generation, State
     from esgd.load import load
     from esgd.policies import Policy
     from esgd.population import Population
     from esgd.recipe import FineTuning, Recipe
+    from esgd.result import Result
     from esgd.stopping import Patience, Target
     from esgd.tasks import Supervised, scaled
 
@@ -62,12 +63,13 @@ _HOMES = {
     "deploy": ("Ensemble",),
     "engines": ("Loop", "Pool", "Ray", "Vmap"),
     "errors": ("EsgdError", "StopRun"),
-    "fit": ("Result", "fit"),
+    "fit": ("fit",),
     "generation": ("Generation", "State"),
     "load": ("load",),
     "policies": ("Policy",),
     "population": ("Population",),
     "recipe": ("FineTuning", "Recipe"),
+    "result": ("Result",),
     "stopping": ("Patience", "Target"),
     "tasks": ("Supervised", "scaled"),
 }

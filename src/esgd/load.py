@@ -9,11 +9,11 @@ from pathlib import Path
 from torch import nn
 
 from esgd.errors import RecipeError, RunError, TaskError
-from esgd.fit import Result
 from esgd.generation import Growing
 from esgd.genome import Genome, build
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
+from esgd.result import Result
 from esgd.run import RunFolder, read_history
 from esgd.run.folder import same_lines
 from esgd.run.model import describe_frozen

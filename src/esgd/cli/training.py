@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from esgd.fit import Result, fit
+from esgd.fit import fit
 from esgd.integrations import Tracker
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
+from esgd.result import Result
 from esgd.stopping import StopRule
 from esgd.studies import Study, begin, founded
 

@@ -12,13 +12,14 @@ from torch import nn
 from esgd._serialization import encode
 from esgd.deploy import greedy_soup
 from esgd.errors import RecipeError, RunError
-from esgd.fit import Result, fit
+from esgd.fit import fit
 from esgd.ledger import passes
 from esgd.operators import Perturbed
 from esgd.progress import announce
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
+from esgd.result import Result
 from esgd.studies.arms import arms, at_equal_work, single_baselines
 from esgd.studies.study import Study
 
