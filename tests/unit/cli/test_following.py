@@ -62,7 +62,7 @@ def test_export_names_its_files(home: Path) -> None:
     [
         (["run", "mine:task", "--track", "tensorbord:tb"], 2, ["Did you mean 'tensorboard'"]),
         (["run", "mine:task", "--track", "mine:number"], 2, ["7 among the trackers is not a tracker"]),
-        (["run", "mine:task", "--progress", "bar"], 2, ["progress='bar'", "Did you mean 'bars'"]),
+        (["run", "mine:task", "--progress", "bar"], 2, ["--progress 'bar'", "Did you mean 'bars'"]),
         (["export", "nowhere"], 3, ["'nowhere' is not the folder of a run"]),
         (["export", ".", "--format", "xlsx"], 2, ["format='xlsx'", "csv, parquet"]),
     ],
