@@ -12,6 +12,7 @@ from esgd.generation import Generation
 from esgd.protocols import Engine, Rules, Task, Tick
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
+from esgd.rules import ours
 
 
 def evolve(
@@ -23,23 +24,22 @@ def evolve(
     resume: Origin = None,
     tick: Tick = lambda phase, done, total: None,
 ) -> Iterator[Generation]:
-    """Train a population and yield every generation as it ends. The comments are the paper's pseudo-code.
+    """Train a population and yield every generation as it ends; without a recipe, by the rules of `esgd.rules.ours`.
 
     `resume` is the `state` of a generation, from which the run continues bit-identically, or a population of your own.
     """
-    recipe = recipe or Recipe()
+    recipe = recipe or ours(task)
     rules = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
     return in_turns(generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick))
 
 
 def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:
-    """Algorithm 1 for rules that are prepared and an engine that is chosen."""
+    """Algorithm 1 for what is prepared and an engine that is chosen. The comments are the paper's pseudo-code."""
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
     with engine.open(rules, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
         state, immigrants, waiver = begin(session, rules, recipe, resume)
         del resume
-
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):
             recorder = Recorder(rules.task, recipe, stage, state, waiver)

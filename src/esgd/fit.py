@@ -32,6 +32,7 @@ from esgd.protocols import Engine, Rules, Task
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.result import Result
+from esgd.rules import ours
 from esgd.run import open_folder
 from esgd.run.manifest import describe, digest
 from esgd.run.model import describe_frozen
@@ -83,7 +84,7 @@ def fit(
     folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
     `allow` adds further packages.
     """
-    recipe = recipe or Recipe()
+    recipe = recipe or ours(task)
     given = resume.state if isinstance(resume, Result) else resume
     rules = prepare(task, recipe, seed, given)
     seed = rules.seeds.root

@@ -8,12 +8,13 @@ recipe = esgd.rules.halving(task, work=5e6)
 result = esgd.fit(task, recipe)
 ```
 
-All rules draw from the same learning rates, and all but the paper's anneal them by one cosine over the run.
+All rules draw from the same learning rates. All but the paper's anneal them by one cosine over the run, and draw a
+weight decay, too. `esgd.fit(task)` without a recipe trains by `ours`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +27,6 @@ from esgd.operators import (
     Cloned,
     Gaussian,
     GreedySoup,
-    Mated,
     MeanOfElites,
     Never,
     Reestimated,
@@ -40,60 +40,80 @@ from esgd.protocols import Species, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
-from esgd.species import Adam, Fixed, Inherited, Mixture, Once, Sgd
+from esgd.species import Adam, Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
 RATES: Species = Mixture(
     species=(
-        Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun()),
-        Adam(lr=(3e-4, 1e-2), gamma=1.0, schedule=CosineRun()),
+        Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun(), hyper={"weight_decay": LogUniform(1e-5, 1e-2)}),
+        Optimizer(
+            name="adamw",
+            lr=(3e-4, 1e-2),
+            gamma=1.0,
+            schedule=CosineRun(),
+            hyper={"weight_decay": LogUniform(1e-3, 0.3)},
+        ),
     )
 )
-"""What every rule draws from: the ranges of `Recipe()`, annealed by one cosine over the run."""
+"""What every rule but the paper's draws from: the rates of `Recipe()`, annealed by one cosine over the run, and a
+weight decay."""
 
-FEWEST, MOST = 4, 20  # generations of our rules
+RACE, RACE_SHARE = (9, 3, 2), 1 / 3  # individuals of the first generations, and the part of the work that they have
+FEWEST, MOST = 3, 15  # generations after the race
 
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
 
-def ours(task: Task, work: float, *, fitness_share: float = 0.2) -> Recipe:
-    """A race, then a few trajectories that are never interrupted; offspring only while they become elites.
+def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2) -> Recipe:
+    """A race, then two trajectories that are never interrupted; offspring only while they become elites.
 
-    Three generations halve twelve individuals down to two, each with as much work as any other generation. The best
-    place that a trajectory has passed competes, and the mean of its late iterates is such a place. Offspring are means
-    of ends of trajectories; they take a place only from one that is less fit. There are as many generations, 4 to 20,
-    as `fitness_share` of the work can pay the looks of.
+    Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. The best
+    place that a trajectory has passed competes, and the mean of its late iterates is such a place; one that passes
+    nothing better goes back there. Offspring are clones of the fittest with another policy, and means of elites; they
+    take a place only from one that is less fit. There are as many generations, 6 to 18, as `fitness_share` of the work
+    can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given.
     """
+    if work is None and task.steps({}) is None:
+        return _race(task, (1, 3, 4), 4, generations=FEWEST + 1)
+    work = usual_work(task) if work is None else work
     check_work(work)
-    race = Each((12, 6, 3, 2))
 
-    def recipe(generations: int, epochs: float) -> Recipe:
-        return Recipe(
-            population=race,
-            elites=1.0,
-            generations=generations,
-            sgd_epochs=Shared(epochs / generations),
-            offspring=Earned(1, 3),
-            mates={2: 0.5, 3: 0.5},
-            mates_from=trajectories,
-            kinds=(Mated(), MeanOfElites()),
-            mutation=Gaussian(sigma=0.0),
-            backoff=BestOfLooks(),
-            baggage=Uninterrupted(),
-            buffers=_enough(task),
-            species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
-        )
+    def recipe(after: int, epochs: float) -> Recipe:
+        race = [epochs * RACE_SHARE / len(RACE) / individuals for individuals in RACE]
+        return _race(task, race, epochs * (1 - RACE_SHARE) / after / RACE[-1], generations=after)
 
     costs = Costs.of(task, recipe(FEWEST, 1.0))
     affordable = [
-        generations
-        for generations in range(FEWEST, MOST + 1)
-        if expected_looks(costs, recipe(generations, 1.0)) <= fitness_share * work
+        after for after in range(FEWEST, MOST + 1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
     ]
     return sized(task, work, partial(recipe, max(affordable, default=FEWEST)))
+
+
+def _race(task: Task, race: Sequence[float], rest: float, *, generations: int) -> Recipe:
+    """Our rules with these epochs for an individual in the race, and in each of the generations after it."""
+    return Recipe(
+        population=Each(RACE),
+        elites=1.0,
+        generations=len(RACE) + generations,
+        sgd_epochs=Each((*race, rest)),
+        offspring=Earned(1, 3),
+        mates={2: 0.5, 3: 0.5},
+        mates_from=trajectories,
+        kinds=(Cloned(), MeanOfElites()),
+        mutation=Gaussian(sigma=0.0),
+        backoff=BestOfLooks(looks=()),
+        baggage=Uninterrupted(returns=True),
+        buffers=_enough(task),
+        species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
+    )
+
+
+def usual_work(task: Task) -> float:
+    """What Algorithm 1 spends on a task with its default recipe."""
+    return expected_work(Costs.of(task, Recipe()), Recipe())
 
 
 def paper(task: Task, work: float) -> Recipe:

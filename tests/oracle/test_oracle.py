@@ -78,7 +78,7 @@ def test_the_default_recipe_equals_it_and_both_do_something() -> None:
     naive = Naive(mlp, train, FITNESS, seed=0)
     task = esgd.Supervised(mlp, F.cross_entropy, train=train, fitness=FITNESS)
     seen = []
-    for generation, population in zip(esgd.evolve(task, seed=0), naive.run(), strict=True):
+    for generation, population in zip(esgd.evolve(task, esgd.Recipe(), seed=0), naive.run(), strict=True):
         assert_equal(generation, population, naive)
         seen.append(generation)
     assert len(seen) == 10

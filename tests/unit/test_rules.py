@@ -262,3 +262,19 @@ def test_sizing_rules_draws_no_random_numbers_of_the_callers() -> None:
     data = TensorDataset(*learnable(300))
     rules.ours(esgd.Supervised(mlp, F.cross_entropy, train=data, fitness=learnable(64, seed=1)), WORK)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_without_a_recipe_our_rules_are_used_and_spend_what_the_default_recipe_would() -> None:
+    own = task()
+    recipe = rules.ours(own)
+    first = next(iter(esgd.evolve(own, seed=0, engine="loop")))
+    assert not difference(contents(first.population), contents(next(iter(run(recipe))).population))
+    assert expected_work(Costs.of(own, recipe), recipe) == pytest.approx(rules.usual_work(own), rel=0.01)
+
+
+def test_data_of_unknown_length_are_trained_for_whole_epochs() -> None:
+    x, y = learnable(64, seed=0)
+    stream = esgd.Supervised(mlp, F.cross_entropy, train=lambda: [(x, y)], fitness=learnable(64, seed=1))
+    assert all(stage.sgd_epochs == int(stage.sgd_epochs) for stage in rules.ours(stream).stages())
+    with pytest.raises(RecipeError, match="does not know how many batches"):
+        rules.ours(stream, WORK)

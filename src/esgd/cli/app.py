@@ -91,8 +91,8 @@ def run(
         from esgd.studies import find_study, with_rules
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if rules is not None:
-        study = with_rules(study, rules, work, seed)
+    if chosen := rules or ("" if sets else study.rules):
+        study = with_rules(study, chosen, work, seed)
     study = overridden(study, sets or [], allow=allow)
     folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
@@ -313,9 +313,12 @@ def explain(
         from esgd.cli.overrides import overridden
         from esgd.cli.scaling import Workers
         from esgd.cli.show import print_value, show_costs
-        from esgd.studies import find_study
+        from esgd.studies import find_study, with_rules
     allow = _allowed(what, allow_code)
-    study = overridden(find_study(what, scale=scale, data=data, allow=allow), sets or [], allow=allow)
+    study = find_study(what, scale=scale, data=data, allow=allow)
+    if study.rules and not sets:
+        study = with_rules(study, study.rules, None, 0)
+    study = overridden(study, sets or [], allow=allow)
     try:
         task, share = study.task(0), 1.0
     except MissingDataError:

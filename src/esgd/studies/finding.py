@@ -43,7 +43,7 @@ def find_study(what: str, *, scale: str | None = None, data: Path | None = None,
     if data is not None:
         raise RecipeError(_NO_DATA.format(data=data, what=what))
     check_what(what)
-    return _from_python(what, Recipe(), allow)
+    return _from_python(what, allow)
 
 
 def _by_name(name: str, scale: str, data: Path | None) -> Study:
@@ -107,6 +107,7 @@ def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow
         about=str(table.get("about", base.about)),
         recipe=Recipe.from_dict(merged(base.recipe, changes), allow=allow),
         ours=None if changes else base.ours,
+        rules="" if changes else base.rules,
         single=decode(_table(path, table, "single"), allow=allow) if "single" in table else base.single,
     )
 
@@ -154,7 +155,7 @@ def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def _from_python(name: str, recipe: Recipe, allow: Collection[str]) -> Study:
+def _from_python(name: str, allow: Collection[str]) -> Study:
     check_allowed(name, allow, ours=())  # before anything beside us can be imported
     here = str(Path.cwd())
     if here not in sys.path:  # as `python -m` would: a task beside the user is importable
@@ -173,13 +174,13 @@ def _from_python(name: str, recipe: Recipe, allow: Collection[str]) -> Study:
     if isinstance(found, Study):
         return found
     if isinstance(found, Task) and not isinstance(found, type):
-        return Study(name=name, about=f"The task {name}.", task=lambda seed: found, recipe=recipe)
+        return Study(name=name, about=f"The task {name}.", task=lambda seed: found, recipe=Recipe(), rules="ours")
     if not isinstance(found, FunctionType):
         raise TaskError(
             f"{name!r} is a {type(found).__name__}. Expected a task such as esgd.Supervised(…), a function from a "
             f"seed to a task, or a Study."
         )
-    return Study(name=name, about=f"The task {name}.", task=_checked(name, found), recipe=recipe)
+    return Study(name=name, about=f"The task {name}.", task=_checked(name, found), recipe=Recipe(), rules="ours")
 
 
 def _checked(name: str, make: Callable[[int], Any]) -> Callable[[int], Task]:
