@@ -33,8 +33,8 @@ help:  ## list the targets
 
 venv: $(VENV)  ## create or refresh .venv with the pinned versions of constraints.txt
 
-demo: $(VENV)  ## compare ESGD with its baselines on the digits, 3 seeds
-	$(BIN)/esgd compare digits --seeds 3 --out $(DEMO)
+demo: $(VENV)  ## our rules beside one network, random search and PBT on the digits, equal work, 3 seeds
+	$(BIN)/esgd compare digits --rules ours,single,random_search,pbt --work 4e5 --seeds 3 --out $(DEMO)
 	@echo "The report is in $(DEMO)/report.html"
 
 test: check  ## what CI runs: check, then every test, the slow ones included
