@@ -386,7 +386,7 @@ class StopsAfter:
     def task(self) -> esgd.Supervised:
         return classify(test=random_data(20, seed=2), metrics={"patience": self.patience})
 
-    def patience(self, output: Tensor, target: Tensor) -> float:
+    def patience(self, network: nn.Module) -> float:
         if self.left == 0:
             raise InterruptedError
         self.left -= 1

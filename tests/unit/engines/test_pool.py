@@ -573,7 +573,7 @@ def test_a_resumed_run_goes_on_with_the_pool_it_began_with(tmp_path: Path) -> No
     def task(stops: bool) -> esgd.Supervised:
         metrics = []
 
-        def metric(output: Tensor, target: Tensor) -> float:
+        def metric(network: nn.Module) -> float:
             metrics.append(1)
             if stops and len(metrics) == 2:  # taken in this process, at the end of every generation
                 raise StopError
@@ -588,7 +588,7 @@ def test_a_resumed_run_goes_on_with_the_pool_it_began_with(tmp_path: Path) -> No
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 1
     seen = []
 
-    def look(output: Tensor, target: Tensor) -> float:
+    def look(network: nn.Module) -> float:
         seen.append(len(workers_of(os.getpid())))
         return 0.0
 

@@ -588,7 +588,7 @@ def test_a_run_begun_on_two_workers_is_resumed_on_something_else_with_the_same_b
     def task(stops: bool) -> esgd.Supervised:
         metrics = []
 
-        def metric(output: Tensor, target: Tensor) -> float:
+        def metric(network: nn.Module) -> float:
             metrics.append(1)
             if stops and len(metrics) == 2:  # taken in this process, at the end of every generation
                 raise StopError
