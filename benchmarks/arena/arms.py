@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from esgd import rules
+from esgd.operators import BestOfLooks, Carried, Uninterrupted
 from esgd.policies import Policy
 from esgd.protocols import Draw, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun
+from esgd.sizes import Each
+from esgd.species import Adam, Inherited, Mixture, Sgd
+from esgd.work import sized
 
 Arm = Callable[[Task, float], Recipe]
 
+PLAIN = Mixture(
+    species=(
+        Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun()),
+        Adam(lr=(3e-4, 1e-2), gamma=1.0, schedule=CosineRun()),
+    )
+)
 GRID = tuple(Policy(optimizer="adam", hyper={"lr": lr}, schedule=CosineRun()) for lr in (3e-4, 1e-3, 3e-3)) + tuple(
     Policy(optimizer="sgd", hyper={"lr": lr, "momentum": 0.9, "nesterov": True}, schedule=CosineRun())
     for lr in (0.01, 0.05, 0.2)
@@ -41,5 +52,30 @@ ARMS: Mapping[str, Arm] = {**rules.RULES, "grid": grid}
 HINDSIGHT: Mapping[str, Arm] = {label(policy): partial(rules.single, policy=policy) for policy in GRID}
 """Each has all of the work; the best of them on a task is the bar that pays for no tuning."""
 
-VARIANTS: Mapping[str, Arm] = {}
+
+def without(**changes: Any) -> Arm:
+    """Our rules with these inputs changed, and the same work."""
+
+    def arm(task: Task, work: float) -> Recipe:
+        recipe = rules.ours(task, work)
+        planned = [stage.sgd_epochs for stage in recipe.stages()]
+        whole = sum(stage.population * stage.sgd_epochs for stage in recipe.stages())
+
+        def changed(epochs: float) -> Recipe:
+            return replace(recipe, sgd_epochs=Each(tuple(each * epochs / whole for each in planned)), **changes)
+
+        return sized(task, work, changed)
+
+    return arm
+
+
+VARIANTS: Mapping[str, Arm] = {
+    "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
+    "without offspring": without(offspring=0, mates=1),
+    "without going back": without(baggage=Uninterrupted()),
+    "with SGD that is interrupted": without(baggage=Carried()),
+    "without weight decay": without(
+        species=Inherited(species=PLAIN, probability=0.75, jitter=0.3, offspring_only=True)
+    ),
+}
 """Our rules without one of their parts."""

@@ -88,8 +88,8 @@ def _variants(results: Sequence[Result], ours: str) -> Iterator[str]:
     if not there:
         return
     yield "### What each part is worth\n"
-    yield f"`{ours}` minus `{ours}` without the part, in % of the loss: below 0 the part pays off.\n"
-    yield "| without | budget | test loss [95%] | fitness [95%] |\n|---|---|---|---|"
+    yield f"`{ours}` minus the changed rules, in % of their loss: below 0 the part pays off.\n"
+    yield "| our rules | budget | test loss [95%] | fitness [95%] |\n|---|---|---|---|"
     for name in there:
         for budget in BUDGETS:
             own = [each for each in results if each["budget"] == budget]
