@@ -20,7 +20,7 @@ def scaled(task: Supervised, *, targets: bool | None = None) -> Supervised:
 
     Mean and deviation are those of the training split: per column for inputs (n, d), per channel for images (n, c, h,
     w), one for other shapes. Inputs of whole numbers, such as words, stay as they are. The network holds them as
-    parameters that are not trained, so every saved or exported network has them.
+    buffers, so every saved or exported network has them.
 
     `targets` says whether the targets are scaled, too; None means: if the loss is one of torch's for regression. Then
     loss and fitness are in units of their deviation, so 1 is what the mean as constant answer has in a squared loss.

@@ -55,22 +55,23 @@ class ScaledLoss:
 class ScaledNetwork(nn.Module):
     """A network with the scales of its data around it: it answers in the units of the targets.
 
-    The scales are parameters that are not trained: individuals share them, they are never mutated, and every saved or
-    exported network has them.
+    The scales are buffers: they are neither trained nor mutated, and every saved or exported network has them.
     """
+
+    output: Tensor | None
 
     def __init__(self, network: nn.Module, inputs: Sequence[Statistics | None], output: Statistics | None) -> None:
         super().__init__()
         self.network = network
-        self.inputs = nn.ParameterDict({str(n): _fixed(each) for n, each in enumerate(inputs) if each is not None})
-        self.output = None if output is None else _fixed(output)
+        self.inputs = nn.Module()
+        for n, each in enumerate(inputs):
+            self.inputs.register_buffer(str(n), _pair(each))
+        self.register_buffer("output", _pair(output))
 
     def forward(self, *inputs: Any) -> Any:
-        output = self.network(*(self._standardised(str(n), x) for n, x in enumerate(inputs)))
+        known = dict(self.inputs.named_buffers())
+        output = self.network(*(_standardised(x, known.get(str(n))) for n, x in enumerate(inputs)))
         return output if self.output is None else output * self.output[1] + self.output[0]
-
-    def _standardised(self, name: str, x: Any) -> Any:
-        return (x - self.inputs[name][0]) / self.inputs[name][1] if name in self.inputs else x
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,5 +86,10 @@ class ScaledNetworks:
         return ScaledNetwork(self.make(), self.inputs, self.output)
 
 
-def _fixed(statistics: Statistics) -> nn.Parameter:
-    return nn.Parameter(torch.stack([statistics.mean, statistics.deviation]), requires_grad=False)
+def _standardised(x: Any, scale: Tensor | None) -> Any:
+    return x if scale is None else (x - scale[0]) / scale[1]
+
+
+def _pair(statistics: Statistics | None) -> Tensor | None:
+    """Mean and deviation as one tensor."""
+    return None if statistics is None else torch.stack([statistics.mean, statistics.deviation])
