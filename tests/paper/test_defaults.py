@@ -1,4 +1,4 @@
-"""What `Recipe()` says when the user says nothing, and the paper's numbers that our constants cite."""
+"""What `Recipe()` says, and the paper's numbers that our constants cite."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_policies_are_drawn_anew_in_every_generation() -> None:
 
 
 @pytest.mark.slow
-def test_the_defaults_train_without_a_word() -> None:
-    *_, last = esgd.evolve(classify(), seed=0)
+def test_the_default_recipe_trains_as_it_says() -> None:
+    *_, last = esgd.evolve(classify(), esgd.Recipe(), seed=0)
     assert (last.k, len(last.population), last.elites) == (10, 16, 10)
     assert last.guarantee == "held"
 
