@@ -50,14 +50,14 @@ def examine(
     if constant is not None and _untrained(line, constant):
         found += _not_begun(line, recipe, constant)
     else:
-        found += [*_refused(line), *_diversity(line, recipe)]
+        found += [*(() if continues(recipe.baggage) else _refused(line)), *_diversity(line, recipe)]
     found += [*_drift(line, noted), *(_gap(line) if comparable else ())]
     return tuple(note for note in found if note.kind not in noted.kinds)
 
 
 def _short(line: Mapping[str, Any], recipe: Recipe, steps: int | None) -> Iterator[Note]:
     epochs = recipe.epochs_of(min(line["k"], recipe.generations))
-    begins_anew = recipe.evolution_steps and not continues(recipe.baggage)
+    begins_anew = recipe.evolution_steps and not recipe.baggage.keeps
     if steps is not None and 0 < epochs * steps < SHORT_GENERATION and begins_anew:
         yield Note(
             "short",
@@ -122,7 +122,8 @@ def _refused(line: Mapping[str, Any]) -> Iterator[Note]:
 
 def _diversity(line: Mapping[str, Any], recipe: Recipe) -> Iterator[Note]:
     yield from _flat(line)
-    if line["founders"] == 1 and len(line["fitness"]) > 1 and not recipe.start.common:
+    races = recipe.is_scheduled  # few are meant to be left
+    if line["founders"] == 1 and len(line["fitness"]) > 1 and not recipe.start.common and not races:
         yield Note(
             "lineage",
             f"From generation {line['k']} on, all individuals descend from one initial network through their fittest "

@@ -8,8 +8,9 @@ import pytest
 
 from esgd.generation import Noted
 from esgd.health import examine
-from esgd.operators import Perturbed
+from esgd.operators import Perturbed, Uninterrupted
 from esgd.recipe import Recipe
+from esgd.sizes import Each
 
 RECIPE = Recipe(population=4, elites=2)
 ENOUGH = 1000
@@ -89,6 +90,12 @@ def test_generations_without_known_or_competing_sgd_are_not_called_short(recipe:
 
 def test_a_common_start_is_not_told_that_it_has_one_lineage() -> None:
     assert kinds(line(founders=1), recipe=Recipe(population=4, start=Perturbed())) == []
+
+
+def test_a_race_of_trajectories_that_are_not_interrupted_is_not_judged_as_a_population() -> None:
+    race = Recipe(population=Each((4, 2)), elites=1.0, baggage=Uninterrupted())
+    assert kinds(line(founders=1, backed_off=4), recipe=race, steps=1) == []
+    assert kinds(line(founders=1, backed_off=4)) == ["frozen", "lineage"]
 
 
 def test_a_test_loss_that_rises_while_the_fitness_falls_is_called_over_fitting() -> None:
