@@ -66,7 +66,7 @@ def check_room(rules: Rules, recipe: Recipe) -> None:
 
 def rows_at_once(recipe: Recipe) -> int:
     """Rows that each individual has in memory: in two populations, while one is made from the other, and where its SGD
-    stands, if that goes on from there. The state of optimizers comes on top."""
+    stands, if it continues from there. The states of optimizers are not counted."""
     return 3 if continues(recipe.baggage) else 2
 
 

@@ -40,7 +40,7 @@ from esgd.protocols import Species, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
-from esgd.species import Adam, Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
+from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
@@ -121,7 +121,7 @@ def paper(task: Task, work: float) -> Recipe:
 
     Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
     """
-    plain = Recipe(species=Mixture(species=(Sgd(lr=(0.01, 0.5)), Adam(lr=(3e-4, 1e-2)))), buffers=_enough(task))
+    plain = Recipe(buffers=_enough(task))
     check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))

@@ -108,17 +108,8 @@ class Trial:
             self.entries[SINGLE]["chosen"] = {"of": len(grid), "fitness": [result.fitness for result in results]}
 
     def _fit(self, task: Task, name: str, title: str, recipe: Recipe) -> Result:
-        announce(f"seed {self.seed}, {title}", self.progress)
-        return fit(
-            task,
-            recipe,
-            seed=self.seed,
-            run=self.folder / name,
-            engine=self.engine,
-            progress=self.progress,
-            report=False,
-            on_interrupt="raise",
-        )
+        folder = self.folder / name
+        return fit_arm(title, task, recipe, seed=self.seed, folder=folder, engine=self.engine, progress=self.progress)
 
     def _enter(self, arm: str, result: Result) -> None:
         history = result.history
@@ -152,10 +143,25 @@ def begin(
     """Train what comes first in a run folder of its own, if the study has a baseline."""
     if study.baseline is None:
         return None
-    announce(f"seed {seed}, the network that all arms start from", progress)
+    title = "the network that all arms start from"
+    return fit_arm(title, task, study.baseline, seed=seed, folder=folder, engine=engine, progress=progress)
+
+
+def fit_arm(
+    title: str,
+    task: Task,
+    recipe: Recipe,
+    *,
+    seed: int,
+    folder: Path,
+    engine: str | Engine,
+    progress: bool | str,
+) -> Result:
+    """Train one arm of a comparison in a folder of its own; Ctrl-C ends the whole comparison."""
+    announce(f"seed {seed}, {title}", progress)
     return fit(
         task,
-        study.baseline,
+        recipe,
         seed=seed,
         run=folder,
         engine=engine,

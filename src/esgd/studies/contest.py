@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from esgd.errors import RecipeError
-from esgd.fit import fit
-from esgd.progress import announce
 from esgd.protocols import Engine
 from esgd.report import Run
 from esgd.run import RunFolder
-from esgd.studies.compare import check_own
+from esgd.studies.compare import check_own, fit_arm
 from esgd.studies.study import Study, with_rules
 
 
@@ -37,17 +35,7 @@ def compete(
         check_own(out / name)
     found = []
     for seed, name, recipe in arms:
-        announce(f"seed {seed}, {name}", progress)
         folder = out / name / f"seed-{seed}"
-        result = fit(
-            study.task(seed),
-            recipe,
-            seed=seed,
-            run=folder,
-            engine=engine,
-            progress=progress,
-            report=False,
-            on_interrupt="raise",
-        )
+        result = fit_arm(name, study.task(seed), recipe, seed=seed, folder=folder, engine=engine, progress=progress)
         found.append(Run(f"{name}, seed {seed}", RunFolder(folder).manifest() or {}, result.history, of=name))
     return sorted(found, key=lambda run: rules.index(run.of))

@@ -54,7 +54,7 @@ class Study:
     | `published`  | the paper's own table for this task: arm → column → figure                                   |
     | `thorough`   | compare with clones, with a soup of the population, and at equal work, too                   |
     | `rehearsal`  | what can be measured without the data, if users have to bring them                           |
-    | `rules`      | the rules of `esgd.rules` that `esgd run` trains by where nobody has given a recipe          |
+    | `rules`      | the rules of `esgd.rules` that `esgd run` trains by if no recipe is given                    |
     | `offered_by` | the package that offers it by an entry point; `find_study` fills it in                       |
     """
 
