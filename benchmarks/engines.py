@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from esgd import engines
-from esgd.protocols import Engine, Load, Rules
+from esgd.protocols import Engine, Load, Setup
 
 MAKERS: dict[str, Callable[[], Engine]] = {
     "loop": lambda: engines.Loop(),
@@ -26,8 +26,8 @@ example, does not count. It does not count in the ratios either, which leave out
 runs, start-up and all, tell "auto" the truth."""
 
 
-def engine_named(name: str, rules: Rules, population: int, epochs: int = LONG) -> Engine:
+def engine_named(name: str, setup: Setup, population: int, epochs: int = LONG) -> Engine:
     """The engine behind a name; "auto" is what `engine="auto"` chooses for such a run on this machine."""
     if name == "auto":
-        return engines.choose("auto", rules, Load(population, epochs)).engine
+        return engines.choose("auto", setup, Load(population, epochs)).engine
     return {**MAKERS, **PAIRS}[name]()

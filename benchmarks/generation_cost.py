@@ -49,9 +49,9 @@ Bare = Callable[[int, int], float]
 """Seconds of bare work: SGD of the population, and fitness of so many samples in the SGD step and after it."""
 
 
-def by_engine(session: Session, rules: esgd.protocols.Rules, policies: list[esgd.Policy]) -> Bare:
+def by_engine(session: Session, setup: esgd.protocols.Setup, policies: list[esgd.Policy]) -> Bare:
     """The engine itself without ESGD; an offspring is a copy of a parent, for the passes' sake."""
-    start = RandomStart()(rules.task, rules.genome, session, len(policies), rules.seeds.at("init"))
+    start = RandomStart()(setup.task, setup.genome, session, len(policies), setup.seeds.at("init"))
     population = scored(session, start)
 
     def bare(in_sgd: int, in_evolution: int) -> float:
@@ -96,12 +96,12 @@ def generations(
     train, fitness = workload.data(FITNESS)
     task = esgd.Supervised(workload.make_model, workload.loss, train=train, fitness=fitness, batch_size=workload.batch)
     recipe = esgd.Recipe(population=workload.individuals, generations=repeats + 1, sgd_epochs=EPOCHS, species=species)
-    rules = prepare(task, recipe, 0)
-    chosen = engine_named(engine, rules, workload.individuals)
+    setup = prepare(task, recipe, 0)
+    chosen = engine_named(engine, setup, workload.individuals)
     if engine == "auto":
         policies = [esgd.Policy(optimizer="sgd", hyper={"lr": lr, "momentum": m}) for lr, m in workload.hyper()]
-        session = exits.enter_context(chosen.open(rules, lambda phase, done, total: None))
-        bare = by_engine(session, rules, policies)
+        session = exits.enter_context(chosen.open(setup, lambda phase, done, total: None))
+        bare = by_engine(session, setup, policies)
     else:
         bare = by_hand(workload)
     folder = exits.enter_context(open_folder(exits.enter_context(tempfile.TemporaryDirectory())))

@@ -29,15 +29,15 @@ class Ours:
             workload.make_model, workload.loss, train=train, fitness=fitness, batch_size=workload.batch
         )
         # Averaged: the plain side re-estimates no BatchNorm statistics either
-        self.rules = prepare(task, esgd.Recipe(population=workload.individuals, buffers=Averaged()), 0)
+        self.setup = prepare(task, esgd.Recipe(population=workload.individuals, buffers=Averaged()), 0)
         self.policies = [esgd.Policy(optimizer="sgd", hyper={"lr": lr, "momentum": m}) for lr, m in workload.hyper()]
 
     def open(self) -> None:
         """Start workers and choose engines; what is traced or compiled is so in the first round."""
-        rules, size = self.rules, self.workload.individuals
-        engine = engine_named(self.engine, rules, size)
-        self.session = self.exits.enter_context(engine.open(rules, lambda phase, done, total: None))
-        self.population = RandomStart()(rules.task, rules.genome, self.session, size, rules.seeds.at("init"))
+        setup, size = self.setup, self.workload.individuals
+        engine = engine_named(self.engine, setup, size)
+        self.session = self.exits.enter_context(engine.open(setup, lambda phase, done, total: None))
+        self.population = RandomStart()(setup.task, setup.genome, self.session, size, setup.seeds.at("init"))
         self.chosen = repr(engine)
 
     def round(self) -> Answer:

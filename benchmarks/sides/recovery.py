@@ -40,7 +40,7 @@ class Recovery:
         train = taught(SAMPLES, shape=(4,), classes=2)
         loss = partial(slow_loss, pause=seconds * BATCH / SAMPLES, note=self.note)
         task = esgd.Supervised(partial(mlp, 4, 2), loss, train=train, fitness=train, batch_size=BATCH, nonnegative=True)
-        self.rules = prepare(task, esgd.Recipe(population=INDIVIDUALS), 0)
+        self.setup = prepare(task, esgd.Recipe(population=INDIVIDUALS), 0)
         self.killer: threading.Timer | None = None
 
     def open(self) -> None:
@@ -49,9 +49,9 @@ class Recovery:
         self.cluster.add_node(num_cpus=1)
         self.cluster.add_node(num_cpus=1)
         engine = esgd.Ray(workers=1, address=self.cluster.address)
-        self.session = self.exits.enter_context(engine.open(self.rules, self.tick))
-        seeds = self.rules.seeds.at("init")
-        self.start = RandomStart()(self.rules.task, self.rules.genome, self.session, INDIVIDUALS, seeds)
+        self.session = self.exits.enter_context(engine.open(self.setup, self.tick))
+        seeds = self.setup.seeds.at("init")
+        self.start = RandomStart()(self.setup.task, self.setup.genome, self.session, INDIVIDUALS, seeds)
 
     def tick(self, phase: str, done: int, total: int) -> None:
         """After the first individual, in the middle of the second."""

@@ -1,4 +1,4 @@
-"""Everything before generation 1: the rules of the run, the initial population, and whether the theorem applies."""
+"""Everything before generation 1: the setup of a run, the initial population, and whether the theorem applies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from esgd.genome import Genome, build
 from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Scores, Session, Task, continues
+from esgd.protocols import Scores, Session, Setup, Task, continues
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.sanity import alike, look
@@ -23,7 +23,7 @@ Origin = Population | State | None
 BIRTH = 500  # bytes of an offspring that is yet to be built
 
 
-def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Rules:
+def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Setup:
     """What every worker must know. The frozen parameters come from what is resumed, or else from a fixed address."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise RecipeError(
@@ -40,7 +40,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Rul
             f"resume is a {type(resume).__name__}. evolve() starts from a Population or continues from the state of a "
             f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
         )
-    return Rules(
+    return Setup(
         task=task,
         genome=genome,
         seeds=seeds,
@@ -51,14 +51,14 @@ def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Rul
     )
 
 
-def check_room(rules: Rules, recipe: Recipe) -> None:
+def check_room(setup: Setup, recipe: Recipe) -> None:
     """Refuse a population that memory cannot hold, before the system ends the process, or another one, over it."""
-    row = rules.genome.size * rules.genome.dtype.itemsize
+    row = setup.genome.size * setup.genome.dtype.itemsize
     population, offspring = recipe.largest
     needed, free = rows_at_once(recipe) * population * row + offspring * BIRTH, available_memory()
     if needed > free:
         raise EngineError(
-            f"population={population} of {rules.genome.size:,} parameters each, with {offspring} "
+            f"population={population} of {setup.genome.size:,} parameters each, with {offspring} "
             f"offspring, needs {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free here. While "
             f"one population is made from another, both are in memory. Use a smaller population, or a larger machine."
         )
@@ -73,7 +73,7 @@ def rows_at_once(recipe: Recipe) -> int:
 Beginning = tuple[State, Population, str]
 
 
-def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beginning:
+def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beginning:
     """Make or take up the population, score it, and score one individual a second time.
 
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
@@ -81,8 +81,8 @@ def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beg
     if isinstance(resume, State):
         state = resume
     else:
-        check_room(rules, recipe)
-        founding = _founding(session, rules, recipe, resume)
+        check_room(setup, recipe)
+        founding = _founding(session, setup, recipe, resume)
         try:
             population = scored(session, founding)
         except EsgdError:
@@ -95,7 +95,7 @@ def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beg
                 f"through make_model's network and the loss before anything is trained; try that by hand on one batch."
             ) from error
         pending = () if isinstance(resume, Population) else tuple(alike(population, recipe))
-        state = State(0, population, population.champion, noted=Noted(pending=(*look(rules), *pending)))
+        state = State(0, population, population.champion, noted=Noted(pending=(*look(setup), *pending)))
     population = state.population
     if len(population) != (expected := recipe.population_of(state.k + 1)):
         raise RecipeError(
@@ -103,7 +103,7 @@ def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beg
             f"{expected}. Give a population of that size, or set population={len(population)}."
         )
     check_start(population)
-    foreign = founders(rules.genome, [partial(loaded, rules.genome, each) for each in recipe.immigrants], step=1)
+    foreign = founders(setup.genome, [partial(loaded, setup.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
     first = float(population.fitness[leader])
     second = float(session.evaluate(population, [_clone(population, leader)]).fitness[0])
@@ -116,11 +116,11 @@ def begin(session: Session, rules: Rules, recipe: Recipe, resume: Origin) -> Beg
     return state, immigrants, waiver
 
 
-def _founding(session: Session, rules: Rules, recipe: Recipe, given: Population | None) -> Population:
+def _founding(session: Session, setup: Setup, recipe: Recipe, given: Population | None) -> Population:
     """Ψ^(0), not scored yet; a population from elsewhere leaves its past behind."""
     if given is not None:
-        return Population.founders(rules.genome, given.rows, given.buffers)
-    return recipe.start(rules.task, rules.genome, session, recipe.population_of(1), rules.seeds.at("init"))
+        return Population.founders(setup.genome, given.rows, given.buffers)
+    return recipe.start(setup.task, setup.genome, session, recipe.population_of(1), setup.seeds.at("init"))
 
 
 def scored(session: Session, population: Population) -> Population:

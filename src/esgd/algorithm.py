@@ -9,7 +9,7 @@ from esgd._recorder import Recorder
 from esgd._steps import candidates, pick, sgd_step
 from esgd.engines import choose
 from esgd.generation import Generation
-from esgd.protocols import Engine, Rules, Task, Tick
+from esgd.protocols import Engine, Setup, Task, Tick
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.rules import ours
@@ -29,23 +29,23 @@ def evolve(
     `resume` is the `state` of a generation, from which the run continues bit-identically, or a population of your own.
     """
     recipe = recipe or ours(task)
-    rules = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
-    return in_turns(generations(rules, recipe, choose(engine, rules, recipe.load).engine, resume, tick))
+    setup = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
+    return in_turns(generations(setup, recipe, choose(engine, setup, recipe.load).engine, resume, tick))
 
 
-def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:
+def generations(setup: Setup, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:
     """Algorithm 1 for what is prepared and an engine that is chosen. The comments are the paper's pseudo-code."""
     # Input: generations K, SGD steps K_s, evolution steps K_v, μ, λ and m
-    with engine.open(rules, tick) as session:
+    with engine.open(setup, tick) as session:
         # Initialize population Ψ(0) ← {θ_1, …, θ_μ}
-        state, immigrants, waiver = begin(session, rules, recipe, resume)
+        state, immigrants, waiver = begin(session, setup, recipe, resume)
         del resume
         # for k = 1 : K
         for stage in recipe.stages(after=state.k):
-            recorder = Recorder(rules.task, recipe, stage, state, waiver)
+            recorder = Recorder(setup.task, recipe, stage, state, waiver)
 
             # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule
-            policies = pick(stage, recipe, state, rules.seeds)
+            policies = pick(stage, recipe, state, setup.seeds)
 
             # for s = 1 : K_s  SGD update of θ_j using π_j; if the fitness degrades, back off to the previous step
             trained = session.train(state.population, policies, sgd_step(stage, recipe))
@@ -55,11 +55,11 @@ def generations(rules: Rules, recipe: Recipe, engine: Engine, resume: Origin, ti
             for v in range(1, stage.evolution_steps + 1):
                 # Generate offspring population Ψ_λ
                 everyone, roles = candidates(trained, immigrants)
-                births = recipe.breed(everyone, roles, stage, state, v=v, session=session, seeds=rules.seeds)
+                births = recipe.breed(everyone, roles, stage, state, v=v, session=session, seeds=setup.seeds)
 
                 # Sort the fitness of Ψ_μ ∪ Ψ_λ; select the top m; combine them with μ − m randomly selected others
                 scores = session.evaluate(everyone, births, elites=recipe.cutoff_rank(stage))
-                chosen = recipe.survive(everyone, roles, scores, stage, rules.seeds("rest", stage.k, v))
+                chosen = recipe.survive(everyone, roles, scores, stage, setup.seeds("rest", stage.k, v))
                 trained = trained.then(session.unite(everyone, births, scores, chosen))
                 del everyone  # two populations in memory at a time, not three
 

@@ -28,7 +28,7 @@ from esgd.generation import Growing, State
 from esgd.population import Population
 from esgd.progress import Reporter, check_progress, reporter
 from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
-from esgd.protocols import Engine, Rules, Task
+from esgd.protocols import Engine, Setup, Task
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.result import Result
@@ -86,8 +86,8 @@ def fit(
     """
     recipe = recipe or ours(task)
     given = resume.state if isinstance(resume, Result) else resume
-    rules = prepare(task, recipe, seed, given)
-    seed = rules.seeds.root
+    setup = prepare(task, recipe, seed, given)
+    seed = setup.seeds.root
     check_trackers(trackers)
     check_progress(progress)
     watchers = Watchers(stop, callbacks, on_interrupt)
@@ -98,19 +98,19 @@ def fit(
         )
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
-        this = _identity(recipe, seed, rules) | resumed(given, resume.recipe if isinstance(resume, Result) else None)
+        this = _identity(recipe, seed, setup) | resumed(given, resume.recipe if isinstance(resume, Result) else None)
         known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
-        choice = _choice(request, known, rules, recipe, trusted)
+        choice = _choice(request, known, setup, recipe, trusted)
         manifest = known or folder.claim(
             describe(
                 this,
                 engine=encode(choice.engine),
                 why=choice.why,
                 origin=origin,
-                frozen=describe_frozen(rules.genome.template),
+                frozen=describe_frozen(setup.genome.template),
             )
         )
-        state, damaged = folder.latest(rules.genome, manifest, allow=trusted)
+        state, damaged = folder.latest(setup.genome, manifest, allow=trusted)
         if other and folder.path is not None:
             check_longer(recipe, state, folder.path)
             manifest = folder.extend(manifest, this["recipe"], after=state.k if state else 0)
@@ -121,7 +121,7 @@ def fit(
         done = state.k if state else 0
         history = list(state.history) if state else []
         subject = Tracked(id=_id(manifest), name=_name(folder.path, seed), manifest=manifest)
-        last = LastState(partial(folder.latest, rules.genome, manifest, allow=trusted))
+        last = LastState(partial(folder.latest, setup.genome, manifest, allow=trusted))
         folder.note_stop(Stop(watchers.spelt))
         with (
             reporter(progress, recipe=recipe, past=tuple(history)) as reports,
@@ -139,11 +139,11 @@ def fit(
                 if done < recipe.stage_count and not why:
                     if choice.why:
                         reports.say(choice.why)
-                    concerns = look(rules) if state is None else ()
+                    concerns = look(setup) if state is None else ()
                     for note in concerns:
                         reports.say(f"note: {note}")
                     with closing(
-                        in_turns(generations(rules, recipe, choice.engine, state or given, reports.tick))
+                        in_turns(generations(setup, recipe, choice.engine, state or given, reports.tick))
                     ) as to_come:
                         state = given = None  # while a generation is made, the one before is not kept in memory
                         for generation in to_come:
@@ -200,7 +200,7 @@ def _name(path: Path | None, seed: int) -> str:
 def _choice(
     request: Engine | Computing,
     manifest: Mapping[str, Any] | None,
-    rules: Rules,
+    setup: Setup,
     recipe: Recipe,
     allow: Collection[str],
 ) -> EngineChoice:
@@ -214,7 +214,7 @@ def _choice(
                 f"ray:address={began.address}, or in Python engine=Ray(address=…)."
             )
         return EngineChoice(began, "")
-    choice = settle(request, rules, recipe.load)
+    choice = settle(request, setup, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)
         same = (
@@ -273,13 +273,13 @@ def _write_report(path: Path, reports: Reporter) -> None:
         reports.warn(f"No report: {error}")
 
 
-def _identity(recipe: Recipe, seed: int, rules: Rules) -> dict[str, Any]:
+def _identity(recipe: Recipe, seed: int, setup: Setup) -> dict[str, Any]:
     """What distinguishes a run from all others."""
-    genome = rules.genome
+    genome = setup.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return {
         "recipe": recipe.described(),
         "seed": seed,
-        "data": rules.task.describe(),
+        "data": setup.task.describe(),
         "network": {"layers": repr(genome.template), "parameters": shapes},
     }

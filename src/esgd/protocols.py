@@ -378,7 +378,7 @@ def returns(baggage: Baggage) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Setup:
     """What an engine must know for a whole run; shipped to every worker once."""
 
     task: Task
@@ -515,4 +515,4 @@ Tick = Callable[[str, int, int], None]
 class Engine(Protocol):
     """Where the work is done: a value that opens a `Session` for a run and closes it after."""
 
-    def open(self, rules: Rules, tick: Tick) -> AbstractContextManager[Session]: ...
+    def open(self, setup: Setup, tick: Tick) -> AbstractContextManager[Session]: ...

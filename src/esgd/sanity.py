@@ -14,17 +14,17 @@ from torch import nn
 from esgd.generation import Note
 from esgd.operators import RandomStart
 from esgd.population import Population
-from esgd.protocols import Inspects, Rules
+from esgd.protocols import Inspects, Setup
 from esgd.recipe import Recipe
 
 _LOOKED: WeakKeyDictionary[nn.Module, tuple[Note, ...]] = WeakKeyDictionary()
 
 
-def look(rules: Rules) -> tuple[Note, ...]:
+def look(setup: Setup) -> tuple[Note, ...]:
     """What is noteworthy about the data: what was seen, what it means and what to do. They are looked at once."""
-    network = rules.genome.template
-    if network not in _LOOKED and isinstance(rules.task, Inspects):
-        _LOOKED[network] = tuple(Note(kind, text) for kind, text in rules.task.look(network))
+    network = setup.genome.template
+    if network not in _LOOKED and isinstance(setup.task, Inspects):
+        _LOOKED[network] = tuple(Note(kind, text) for kind, text in setup.task.look(network))
     return _LOOKED.get(network, ())
 
 

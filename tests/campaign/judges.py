@@ -30,7 +30,7 @@ from esgd.cli import explain
 from esgd.engines import choose
 from esgd.errors import EsgdError, RecipeError, RunError
 from esgd.operators.start import loaded
-from esgd.protocols import Rules
+from esgd.protocols import Setup
 from esgd.recipe import Recipe
 from esgd.run import RunFolder, checkpoint, verify
 from esgd.run.files import digest
@@ -104,7 +104,7 @@ def judge_toml(text: str) -> str | None:
 
 def judge_engine(word: str) -> str | None:
     """`--engine …`, up to the engine itself: it is made, but not opened."""
-    return _judged(lambda: choose(word, _rules()))
+    return _judged(lambda: choose(word, _setup()))
 
 
 def judge_state(content: bytes) -> str | None:
@@ -140,12 +140,12 @@ def _damaged(change: Callable[[Path], Any], start: bytes = b"") -> str | None:
         assert manifest is not None
 
         def read() -> None:
-            checkpoint.load(newest, _rules().genome, run=identity(manifest))
+            checkpoint.load(newest, _setup().genome, run=identity(manifest))
 
         return (
             _judged(read, also=(RunError,))
             or _judged(lambda: verify(run), also=(RunError,))
-            or (start and _judged(lambda: loaded(_rules().genome, home / "start.safetensors"), also=(RecipeError,)))
+            or (start and _judged(lambda: loaded(_setup().genome, home / "start.safetensors"), also=(RecipeError,)))
             or _answered("resume", "run", "--allow-code", "own", "--quiet", cwd=home, codes=(0, 3))
         ) or None
 
@@ -235,5 +235,5 @@ def _task() -> library.Supervised:
 
 
 @cache
-def _rules() -> Rules:
+def _setup() -> Setup:
     return prepare(_task(), Recipe(), seed=0)

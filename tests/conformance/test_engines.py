@@ -66,10 +66,10 @@ def test_engines_that_work_in_batches_equal_loop_up_to_rounding(engine: Any) -> 
 
 
 def test_the_miniature_gives_early_abort_something_to_do() -> None:
-    rules = prepare(miniature(perceptron), RECIPE, 7)
-    with Loop(threads=1).open(rules, lambda *tick: None) as loop:
-        start = scored(loop, RandomStart()(rules.task, rules.genome, loop, 5, rules.seeds.at("init")))
-        complete = loop.evaluate(start, births(start, loop, rules.seeds), elites=3).complete
+    setup = prepare(miniature(perceptron), RECIPE, 7)
+    with Loop(threads=1).open(setup, lambda *tick: None) as loop:
+        start = scored(loop, RandomStart()(setup.task, setup.genome, loop, 5, setup.seeds.at("init")))
+        complete = loop.evaluate(start, births(start, loop, setup.seeds), elites=3).complete
     assert complete.any()
     assert not complete.all()
 
@@ -99,8 +99,8 @@ class Wrapped:
     quiet: bool = False
 
     @contextmanager
-    def open(self, rules: Any, tick: Any) -> Iterator[Any]:
-        with Loop(threads=1).open(rules, (lambda *tick: None) if self.quiet else tick) as inner:
+    def open(self, setup: Any, tick: Any) -> Iterator[Any]:
+        with Loop(threads=1).open(setup, (lambda *tick: None) if self.quiet else tick) as inner:
             yield self.session(inner)
 
 

@@ -454,9 +454,9 @@ def test_a_random_start_initialises_every_individual_anew_and_a_perturbed_one_sh
     task = classify()
     recipe = esgd.Recipe(population=30, sgd_epochs=1)
     with session(task, recipe) as open_:
-        rules = open_.rules
-        random = recipe.start(task, rules.genome, open_, 30, rules.seeds.at("init"))
-        common = Perturbed(sigma=0.02)(task, rules.genome, open_, 30, rules.seeds.at("init"))
+        setup = open_.setup
+        random = recipe.start(task, setup.genome, open_, 30, setup.seeds.at("init"))
+        common = Perturbed(sigma=0.02)(task, setup.genome, open_, 30, setup.seeds.at("init"))
     assert len({tuple(row.tolist()) for row in random.rows}) == 30
     assert torch.equal(common.rows[0], random.rows[0]), "both begin with the same network"
     noise = common.rows[1:] - common.rows[0]
@@ -489,7 +489,7 @@ def of_fitness(losses: list[float]) -> esgd.Population:
     """A population with this fitness."""
     n = len(losses)
     with session(classify(), esgd.Recipe()) as open_:
-        genome = open_.rules.genome
+        genome = open_.setup.genome
     blank = esgd.Population.founders(genome, torch.zeros(n, genome.size), {})
     return esgd.Population(
         genome=genome,

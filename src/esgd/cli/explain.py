@@ -19,7 +19,7 @@ from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
-from esgd.protocols import Draw, Rules, Task
+from esgd.protocols import Draw, Setup, Task
 from esgd.recipe import Recipe
 from esgd.run.folder import KEPT_CHECKPOINTS
 from esgd.work import alike, measurements
@@ -62,18 +62,18 @@ def cost(
 
     `share` is how much of the real data the task has.
     """
-    rules = prepare(task, recipe, seed=0)
-    d, (mu, _) = rules.genome.size, recipe.largest
+    setup = prepare(task, recipe, seed=0)
+    d, (mu, _) = setup.genome.size, recipe.largest
     counted = alike(recipe)
     evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
     checks = sum(times * stage.population * measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
-    row = d * torch.empty(0, dtype=rules.genome.dtype).element_size()
-    stream = rules.seeds.at("probe")
+    row = d * torch.empty(0, dtype=setup.genome.dtype).element_size()
+    stream = setup.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
     policies = [drawn(recipe.species, draw) for draw in draws]
 
     def measured(engine: Loop) -> tuple[float, float]:
-        epoch, evaluation = _measured(rules, engine, policies)
+        epoch, evaluation = _measured(setup, engine, policies)
         return epoch / share, evaluation / share
 
     epoch, evaluation = measured(suited_loop(d))
@@ -130,8 +130,8 @@ def matrix_rate() -> float:
     return 2.0 * MATRIX**3 / min(times)
 
 
-def _measured(rules: Rules, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:
+def _measured(setup: Setup, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:
     """Seconds of one epoch of one individual, the mean over some policies, and of one fitness."""
-    steps = [seconds_per_step(engine, rules, 1, 1, PROBE_SECONDS, policy=policy, repeats=1) for policy in policies]
-    epochs = [step * epoch_steps(rules.task, policy) for step, policy in zip(steps, policies, strict=True)]
-    return fmean(epochs), seconds_per_fitness(engine, rules, PROBE_SECONDS)
+    steps = [seconds_per_step(engine, setup, 1, 1, PROBE_SECONDS, policy=policy, repeats=1) for policy in policies]
+    epochs = [step * epoch_steps(setup.task, policy) for step, policy in zip(steps, policies, strict=True)]
+    return fmean(epochs), seconds_per_fitness(engine, setup, PROBE_SECONDS)

@@ -12,7 +12,7 @@ from torch import nn
 from esgd.engines import choose
 from esgd.operators import Fresh, Gaussian, Reestimated, intermediate
 from esgd.population import Birth, Individual, Population
-from esgd.protocols import BufferRule, Engine, Rules, Scores, Task
+from esgd.protocols import BufferRule, Engine, Scores, Setup, Task
 from esgd.randomness import TURN, Seeds
 
 
@@ -40,7 +40,7 @@ def greedy_soup(
     takes a forward pass over the fitness split for every further individual, and the passes that `buffers` need.
     """
     genome = population.genome
-    rules = Rules(
+    setup = Setup(
         task=task,
         genome=genome,
         seeds=Seeds(0),
@@ -51,7 +51,7 @@ def greedy_soup(
     )
     order = population.order[: elites or len(population)]
     order = order if first is None else [first, *(i for i in order if i != first)]
-    with TURN, choose(engine, rules).engine.open(rules, lambda phase, done, total: None) as session:
+    with TURN, choose(engine, setup).engine.open(setup, lambda phase, done, total: None) as session:
         mates: tuple[int, ...] = (order[0],)
         fitness = float(population.fitness[order[0]])
         for candidate in order[1:]:

@@ -19,7 +19,7 @@ from esgd.engines.counting import StepCount, count_step
 from esgd.engines.probe import trial
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
-from esgd.protocols import Engine, Load, Rules
+from esgd.protocols import Engine, Load, Setup
 
 SHORT = 200
 """Individual steps of a run below which counting one, which takes four, would be too much."""
@@ -55,19 +55,19 @@ class EngineChoice:
     why: str
 
 
-def ruled(rules: Rules, load: Load, computing: Computing) -> EngineChoice:
+def ruled(setup: Setup, load: Load, computing: Computing) -> EngineChoice:
     """The engine for a run: a function of task, network, load, this machine's cores and devices, and versions."""
-    plain = suited_loop(rules.genome.size, computing)
-    steps = load.population * load.epochs * (rules.task.steps({}) or ASSUMED_STEPS)
+    plain = suited_loop(setup.genome.size, computing)
+    steps = load.population * load.epochs * (setup.task.steps({}) or ASSUMED_STEPS)
     if steps < SHORT:
-        heavy = any(isinstance(layer, _HEAVY) for layer in rules.genome.template.modules())
+        heavy = any(isinstance(layer, _HEAVY) for layer in setup.genome.template.modules())
         short = replace(plain, threads=None) if heavy else plain
         return EngineChoice(short, f"engine: {_name(short)}, because the run is short.")
     try:
-        step = count_step(rules, plain)
+        step = count_step(setup, plain)
     except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
         return EngineChoice(plain, "")
-    engine = _Rule(rules, load.population, plain, step).engine(steps * step.seconds)
+    engine = _Rule(setup, load.population, plain, step).engine(steps * step.seconds)
     counted = f"{step.operations} operations and {step.flops / 1e6:.3g} MFLOP"
     return EngineChoice(engine, f"engine: {_name(engine)}, by rule: {steps:,} steps of {counted}.")
 
@@ -76,7 +76,7 @@ def ruled(rules: Rules, load: Load, computing: Computing) -> EngineChoice:
 class _Rule:
     """What is known about a run when its engine is chosen."""
 
-    rules: Rules
+    setup: Setup
     population: int
     plain: Loop
     step: StepCount
@@ -98,7 +98,7 @@ class _Rule:
     def _batched(self, seconds: float) -> Vmap | Pool | None:
         """`Vmap`, alone or in a pool, where a step is bound by the number of its operations."""
         slow = any(name.startswith(NOT_BATCHED) for name in self.step.names)
-        if slow or self.rules.genome.size >= SMALL or self.step.flops > FEW_FLOPS:
+        if slow or self.setup.genome.size >= SMALL or self.step.flops > FEW_FLOPS:
             return None
         if seconds < LASTS * RECORDS * self.step.operations:
             return None
@@ -125,7 +125,7 @@ class _Rule:
         if workers < 2 or seconds < LASTS * STARTS:
             return 0
         try:
-            Pool(inner=self.plain).check_sendable(self.rules)
+            Pool(inner=self.plain).check_sendable(self.setup)
         except Exception:  # noqa: BLE001  # such as a task that cannot be pickled
             return 0
         return workers
@@ -137,7 +137,7 @@ class _Rule:
     def _working(self, engine: _E, individuals: int) -> _E | None:
         """The engine, if it can train so many: no compiler, or a layer that it cannot do, and it is none."""
         try:
-            with trial(engine, self.rules, individuals, batches=1) as train:
+            with trial(engine, self.setup, individuals, batches=1) as train:
                 train(2)
         except Exception:  # noqa: BLE001
             return None

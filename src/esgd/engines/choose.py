@@ -13,7 +13,7 @@ from esgd.engines.inner import for_a_worker
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
 from esgd.errors import RecipeError, did_you_mean, shown
-from esgd.protocols import Engine, Load, Rules
+from esgd.protocols import Engine, Load, Setup
 
 KINDS: dict[str, type[Any]] = {"loop": Loop, "pool": Pool, "ray": Ray, "vmap": Vmap}
 COMPOSED = {
@@ -23,13 +23,13 @@ COMPOSED = {
 """Engines with an inner one, and which settings are their own."""
 
 
-def choose(engine: str | Engine, rules: Rules, load: Load | None = None) -> EngineChoice:
+def choose(engine: str | Engine, setup: Setup, load: Load | None = None) -> EngineChoice:
     """The engine that was passed, or the one behind a name.
 
     A name may be followed by settings: "vmap:chunk=32,precision=bf16", "pool:workers=4,inner=vmap", "auto:device=cuda".
     Without a load, "auto" is the plain engine.
     """
-    return settle(requested(engine), rules, load)
+    return settle(requested(engine), setup, load)
 
 
 def requested(engine: str | Engine) -> Engine | Computing:
@@ -54,13 +54,13 @@ def requested(engine: str | Engine) -> Engine | Computing:
     return computing
 
 
-def settle(request: Engine | Computing, rules: Rules, load: Load | None) -> EngineChoice:
+def settle(request: Engine | Computing, setup: Setup, load: Load | None) -> EngineChoice:
     """The engine that was requested, or for "auto" the one that the rule says."""
     if not isinstance(request, Computing):
         return EngineChoice(request, "")
     if load is None:
-        return EngineChoice(suited_loop(rules.genome.size, request), "")
-    return ruled(rules, load, request)
+        return EngineChoice(suited_loop(setup.genome.size, request), "")
+    return ruled(setup, load, request)
 
 
 def bits(engine: Engine) -> Any:

@@ -19,7 +19,7 @@ from esgd.genome import Buffers, Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import OptimizerState
-from esgd.protocols import Rules, Step
+from esgd.protocols import Setup, Step
 from esgd.randomness import Seeds
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Kernel(Protocol):
     """Trains and scores networks in this process; births are scored `rows_at_once` at a time."""
 
     @property
-    def rules(self) -> Rules: ...
+    def setup(self) -> Setup: ...
 
     @property
     def rows_at_once(self) -> int: ...

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from esgd.engines.probe import trial
 from esgd.engines.sequential import Loop
-from esgd.protocols import Rules
+from esgd.protocols import Setup
 
 OPERATION, FLOP, ELEMENT = 5e-6, 1 / 50e9, 4e-10
 """Seconds of one core for an operation of torch, for a floating-point operation in a product, and for a number that is
@@ -45,9 +45,9 @@ class StepCount:
         return self.flops * FLOP + self.elements * ELEMENT
 
 
-def count_step(rules: Rules, engine: Loop) -> StepCount:
+def count_step(setup: Setup, engine: Loop) -> StepCount:
     """Count the step that an engine does: an epoch of one batch more, without what it does once. It takes four."""
-    with trial(engine, rules, individuals=1, batches=1) as train:
+    with trial(engine, setup, individuals=1, batches=1) as train:
         train(1)  # the first time, data are moved to the device
         once, twice = _counted(train, 1), _counted(train, 2)
     return StepCount(

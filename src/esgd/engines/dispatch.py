@@ -22,7 +22,7 @@ from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Scores, Step, Tick, Trained, continues
+from esgd.protocols import Scores, Setup, Step, Tick, Trained, continues
 
 Grouping = Callable[[Sequence[Policy]], list[list[int]]]
 """Which individuals train together, decided from their policies alone: the number of workers must not matter."""
@@ -34,8 +34,8 @@ JOBS_PER_WORKER = 8
 class Dispatcher:
     """A `Session` whose jobs are run by an executor."""
 
-    def __init__(self, rules: Rules, executor: Executor, *, grouping: Grouping, rows_at_once: int, tick: Tick) -> None:
-        self.rules, self.executor, self.tick = rules, executor, tick
+    def __init__(self, setup: Setup, executor: Executor, *, grouping: Grouping, rows_at_once: int, tick: Tick) -> None:
+        self.setup, self.executor, self.tick = setup, executor, tick
         self.grouping, self.rows_at_once = grouping, rows_at_once
         self.work = Work()
 
@@ -75,7 +75,7 @@ class Dispatcher:
         self, population: Population, into: Stack, policies: Sequence[Policy], outcomes: Sequence[Outcome], step: Step
     ) -> Trained:
         before = zip(outcomes, policies, population.policies, population.optimizer_states, strict=True)
-        goes_on, keeps = continues(self.rules.baggage), self.rules.baggage.keeps
+        goes_on, keeps = continues(self.setup.baggage), self.setup.baggage.keeps
         kept = [
             (policy if outcome.moved or (goes_on and outcome.optimizer_state) else last, outcome.optimizer_state)
             if outcome.moved or goes_on
@@ -175,7 +175,7 @@ class Dispatcher:
             ),
             policies=tuple(parents.policies[origin] for origin in origins),
             optimizer_states=tuple(
-                self.rules.baggage.inherit([parents.optimizer_states[mate] for mate in mates[place]])
+                self.setup.baggage.inherit([parents.optimizer_states[mate] for mate in mates[place]])
                 if place in born
                 else parents.optimizer_states[origin]
                 for place, origin in enumerate(origins)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from esgd.engines.contract import Kernel
 from esgd.errors import EngineError, RecipeError
 from esgd.policies import Policy
-from esgd.protocols import Rules
+from esgd.protocols import Setup
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Inner(Protocol):
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]: ...
 
-    def kernel(self, rules: Rules) -> Kernel: ...
+    def kernel(self, setup: Setup) -> Kernel: ...
 
 
 def check_inner(inner: Any, outer: str) -> None:

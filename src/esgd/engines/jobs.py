@@ -29,7 +29,7 @@ from esgd.engines.fitness import samples_in
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState
-from esgd.protocols import Rules, Step
+from esgd.protocols import Setup, Step
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Train:
             replace(given.state(i), fitness=self.fitness[i], optimizer_state=self.optimizer_states[i])
             for i in range(len(self.numbers))
         ]
-        seeds = [kernel.rules.seeds.at("sgd", self.step.k, j) for j in self.numbers]
+        seeds = [kernel.setup.seeds.at("sgd", self.step.k, j) for j in self.numbers]
         stack, outcomes, work = kernel.train(starts, self.policies, seeds, self.step)
         self.into.put(self.numbers, stack)
         return JobResult(outcomes, work)
@@ -87,7 +87,7 @@ class Evaluate:
         found, work, best = list[Score](), Work(), list(self.best)
         for births in in_groups(self.births, kernel.rows_at_once):
             with work.clock("evolution"):
-                born = [build_offspring(kernel.rules, self.parents, birth) for birth in births]
+                born = [build_offspring(kernel.setup, self.parents, birth) for birth in births]
             cutoff = best[self.elites - 1] if self.elites is not None and self.elites <= len(best) else inf
             with work.clock("fitness"):
                 scores = kernel.score(born, cutoff, [{}] * len(born))
@@ -120,7 +120,7 @@ class Build:
         found, work = list[Score](), Work()
         for these in in_groups(range(len(self.births)), kernel.rows_at_once):
             with work.clock("evolution"):
-                born = [build_offspring(kernel.rules, self.parents, self.births[i]) for i in these]
+                born = [build_offspring(kernel.setup, self.parents, self.births[i]) for i in these]
             with work.clock("fitness"):
                 scores = self._finished(kernel, dict(zip(these, born, strict=True)), work)
             for i, each in zip(these, born, strict=True):
@@ -151,11 +151,11 @@ class Build:
 Job = Train | Evaluate | Build
 
 
-def build_offspring(rules: Rules, parents: IndividualSource, birth: Birth) -> NetworkState:
+def build_offspring(setup: Setup, parents: IndividualSource, birth: Birth) -> NetworkState:
     """Recombination, then mutation (Eq. 12); buffers by their rule."""
     mates = parents.take(birth.mates)
     weights = torch.tensor(birth.weights, dtype=mates.rows.dtype)
-    row = weights @ mates.rows if birth.weights else rules.recombination(mates.rows)
+    row = weights @ mates.rows if birth.weights else setup.recombination(mates.rows)
     if birth.sigma:
-        row = rules.mutation(row, birth.sigma, rules.seeds("noise", birth.id), rules.genome)
-    return NetworkState(row, rules.buffers(mates.buffers))
+        row = setup.mutation(row, birth.sigma, setup.seeds("noise", birth.id), setup.genome)
+    return NetworkState(row, setup.buffers(mates.buffers))

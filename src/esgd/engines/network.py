@@ -14,7 +14,7 @@ from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
 from esgd.errors import TaskError
 from esgd.genome import Buffers, Row, layout, persistent_buffers
-from esgd.protocols import Batch, Rules, Settings
+from esgd.protocols import Batch, Settings, Setup
 
 LossFunction = Callable[[nn.Module, Batch], Tensor]
 """A loss or a fitness, as a task has it."""
@@ -28,9 +28,9 @@ class Network:
     compiled network would be compiled again.
     """
 
-    def __init__(self, rules: Rules, computing: Computing) -> None:
-        self.rules, self.computing = rules, computing
-        genome = rules.genome
+    def __init__(self, setup: Setup, computing: Computing) -> None:
+        self.setup, self.computing = setup, computing
+        genome = setup.genome
         self.module = genome.module(*genome.read(genome.template)).to(computing.device)
         named = dict(self.module.named_parameters())
         self.parameters = [named[name] for name in genome.names]
@@ -48,7 +48,7 @@ class Network:
     def prepare(self, settings: Settings) -> None:
         """Apply a policy's settings to the network as make_model made it."""
         self._made.enter(training=True)
-        self.rules.task.prepare(self.module, settings)
+        self.setup.task.prepare(self.module, settings)
         self._modes = ModuleModes(self.module)
 
     def unprepare(self) -> None:
@@ -88,7 +88,7 @@ class Network:
     @torch.no_grad()
     def load(self, row: Row, buffers: Buffers) -> None:
         """Copy an individual into the network."""
-        for parameter, value in zip(self.parameters, self.rules.genome.views(row).values(), strict=True):
+        for parameter, value in zip(self.parameters, self.setup.genome.views(row).values(), strict=True):
             parameter.copy_(value)
             parameter.grad = None
         for name, buffer in persistent_buffers(self.module).items():
@@ -109,9 +109,9 @@ class Network:
         The cumulative mean over the batches (momentum=None). Parents and offspring alike, before every fitness.
         """
         self.enter(training=False)
-        if not self.normalised or not self.rules.buffers.samples:
+        if not self.normalised or not self.setup.buffers.samples:
             return 0
-        task, samples = self.rules.task, 0
+        task, samples = self.setup.task, 0
 
         def forward(batch: Batch) -> None:
             nonlocal samples
@@ -120,15 +120,15 @@ class Network:
 
         for layer in self.normalised:
             layer.reset_running_stats()
-        reestimate(self.normalised, task.calibration(self.rules.buffers.samples), forward, momentum=lambda _: None)
+        reestimate(self.normalised, task.calibration(self.setup.buffers.samples), forward, momentum=lambda _: None)
         return samples
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
         self.enter(training=False)
-        return [float(self.judge(self.rules.task.fitness, batch))]
+        return [float(self.judge(self.setup.task.fitness, batch))]
 
     def overflowed(self) -> list[int]:
-        limit = torch.finfo(self.rules.genome.dtype).max ** 0.5
+        limit = torch.finfo(self.setup.genome.dtype).max ** 0.5
         sound = all(bool((parameter.detach().abs() < limit).all()) for parameter in self.parameters)
         return [] if sound else [0]
 

@@ -18,7 +18,7 @@ from esgd.engines.network import Network
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Batch, DealsTogether, Engine, Rules, Settings, Step, Task, Trajectory
+from esgd.protocols import Batch, DealsTogether, Engine, Settings, Setup, Step, Task, Trajectory
 from esgd.randomness import Seeds
 
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
@@ -65,19 +65,19 @@ class _NoFitness:
 
 @contextmanager
 def trial(
-    engine: Engine, rules: Rules, individuals: int, batches: int, policy: Policy = PROBED
+    engine: Engine, setup: Setup, individuals: int, batches: int, policy: Policy = PROBED
 ) -> Iterator[Callable[[int], float]]:
     """Open an engine on copies of the template. Gives a function that trains them for a number of epochs, each of the
     first few batches, and returns the seconds that took. No fitness is computed, and nothing is kept."""
-    task: Any = ShortenedTask(rules.task, batches)
-    row, buffers = rules.genome.read(rules.genome.template)
+    task: Any = ShortenedTask(setup.task, batches)
+    row, buffers = setup.genome.read(setup.genome.template)
     population = Population.founders(
-        rules.genome,
+        setup.genome,
         row.expand(individuals, -1).clone(),
         {name: value.expand(individuals, *value.shape).clone() for name, value in buffers.items()},
     )
     quiet = lambda phase, done, total: None  # noqa: E731
-    with warnings.catch_warnings(), engine.open(replace(rules, task=task), quiet) as session:
+    with warnings.catch_warnings(), engine.open(replace(setup, task=task), quiet) as session:
         warnings.simplefilter("ignore")  # about an engine that may not be taken
 
         def train(epochs: int) -> float:
@@ -89,7 +89,7 @@ def trial(
 
 def seconds_per_step(
     engine: Engine,
-    rules: Rules,
+    setup: Setup,
     individuals: int,
     steps: int,
     lasting: float = LASTING,
@@ -101,8 +101,8 @@ def seconds_per_step(
 
     The best of several stints counts; tiny steps are timed for longer, or they would be lost in what surrounds them.
     """
-    batches = min(steps, rules.task.steps(policy.settings) or steps)
-    with trial(engine, rules, individuals, steps, policy) as seconds:
+    batches = min(steps, setup.task.steps(policy.settings) or steps)
+    with trial(engine, setup, individuals, steps, policy) as seconds:
         epochs = ceil(steps / batches)
         took = min(seconds(epochs) for _ in range(repeats))
         if took < lasting / 2:
@@ -117,9 +117,9 @@ def epoch_steps(task: Task, policy: Policy) -> int:
 
 
 @torch.no_grad()
-def seconds_per_fitness(engine: Loop, rules: Rules, lasting: float = LASTING) -> float:
+def seconds_per_fitness(engine: Loop, setup: Setup, lasting: float = LASTING) -> float:
     """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
-    task, network = rules.task, Network(rules, engine.computing)
+    task, network = setup.task, Network(setup, engine.computing)
     with torch_threads(engine.threads):
         begun = perf_counter()
         network.calibrate()

@@ -17,7 +17,7 @@ from esgd.engines.sgd import SequentialTrajectory
 from esgd.genome import Buffers
 from esgd.ledger import Work
 from esgd.policies import Policy
-from esgd.protocols import Rules, Session, Step, Tick
+from esgd.protocols import Session, Setup, Step, Tick
 from esgd.randomness import Seeds
 
 
@@ -52,14 +52,14 @@ class Loop:
         """Each individual alone."""
         return [[j] for j in range(len(policies))]
 
-    def kernel(self, rules: Rules) -> Kernel:
-        return SequentialKernel(Network(rules, self.computing))
+    def kernel(self, setup: Setup) -> Kernel:
+        return SequentialKernel(Network(setup, self.computing))
 
     @contextmanager
-    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
         with within_limits():
-            executor = InlineExecutor(self.kernel(rules), self.threads)
-            yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
+            executor = InlineExecutor(self.kernel(setup), self.threads)
+            yield Dispatcher(setup, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
 
 
 class SequentialKernel:
@@ -68,7 +68,7 @@ class SequentialKernel:
     rows_at_once = 1
 
     def __init__(self, network: Network) -> None:
-        self.network, self.rules, self.scorer = network, network.rules, Scorer(network.rules.task)
+        self.network, self.setup, self.scorer = network, network.setup, Scorer(network.setup.task)
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step

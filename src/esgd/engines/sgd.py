@@ -64,12 +64,12 @@ class SequentialTrajectory:
         score: Callable[[], Score],
     ) -> None:
         self.network, self.policy, self.seeds, self.step, self._take_score = network, policy, seeds, step, score
-        self.task, self.work = network.rules.task, Work()
+        self.task, self.work = network.setup.task, Work()
         self.moved = self.diverged = False
         self.end: Snapshot | None = None
         self._fitness = start.fitness
         self._epoch, self._placed, self._place = 0, False, 0
-        self._continues = continues(network.rules.baggage)
+        self._continues = continues(network.setup.baggage)
         self._standing = start.optimizer_state.place if self._continues and start.optimizer_state else None
         self._brought = start.optimizer_state
         self._begun: BegunEpoch | None = None
@@ -102,7 +102,7 @@ class SequentialTrajectory:
         """Batches up to number `last`, or to the end of the epoch."""
         s, begun = self._epoch, self._begun
         if self._standing is not None:
-            self.network.rules.genome.write(*self._standing, self.network.module)
+            self.network.setup.genome.write(*self._standing, self.network.module)
         self._begun = self._standing = None
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
             self.network.enter(training=True).reseed(self.seeds.at("own", s, *([begun.number] if begun else [])))
@@ -146,7 +146,7 @@ class SequentialTrajectory:
         if anchor is None or row is None or self._taken % anchor.every:
             return
         for parameter, there in zip(
-            self.network.parameters, self.network.rules.genome.views(row).values(), strict=True
+            self.network.parameters, self.network.setup.genome.views(row).values(), strict=True
         ):
             parameter.lerp_(there.to(parameter.device), anchor.strength)
 
@@ -194,12 +194,12 @@ class SequentialTrajectory:
 
     def restore(self, snapshot: Snapshot, where: Bool[Tensor, " n"]) -> None:
         if where[0]:
-            self.network.rules.genome.write(snapshot.row, snapshot.buffers, self.network.module)
+            self.network.setup.genome.write(snapshot.row, snapshot.buffers, self.network.module)
             self.optimizer.load_state_dict(copy.deepcopy(snapshot.optimizer))
             self._fitness, self.moved, self._place = snapshot.fitness, snapshot.moved, snapshot.place
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
-        self.network.rules.genome.write(rows[0], self.network.buffers(), self.network.module)
+        self.network.setup.genome.write(rows[0], self.network.buffers(), self.network.module)
         self._fitness, self.moved, self._placed, self._place = nan, True, True, self._place + 1
 
     @torch.no_grad()
@@ -232,13 +232,13 @@ class SequentialTrajectory:
         """Where the next SGD step continues: at the end of this one, unless that has diverged or led nowhere."""
         if self.end is None:
             return self._brought  # nothing was trained
-        if reached is None or (returns(self.network.rules.baggage) and not self.moved):
+        if reached is None or (returns(self.network.setup.baggage) and not self.moved):
             return None
         kept = kept_state(self.policy, reached.optimizer)
         return kept if self._place == reached.place else kept.at(reached.row, reached.buffers)
 
     def _kept(self, state: dict[str, Any]) -> OptimizerState | None:
-        return kept_state(self.policy, state) if self.network.rules.baggage.keeps else None
+        return kept_state(self.policy, state) if self.network.setup.baggage.keeps else None
 
 
 def parts_until(until: float, epoch: int, before: float, steps: int | None) -> Iterator[float]:

@@ -15,7 +15,7 @@ from esgd.algorithm import evolve
 from esgd.engines import Loop
 from esgd.operators import Anchor, BestOfLooks, CarriedByMate, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
-from esgd.protocols import Engine, Rules, Scores, Session, Step, Trained
+from esgd.protocols import Engine, Scores, Session, Setup, Step, Trained
 from esgd.testing.evidence import contents, difference, expect, leaves_global_randomness_alone
 from esgd.testing.miniature import POLICIES, RECIPE, SEED, births, dropping, miniature, normalised, perceptron
 
@@ -44,11 +44,11 @@ def check_engine(engine: Engine, *, tolerance: float = 0.0) -> None:
     >>> check_engine(Loop(threads=1))
     """
     for name, make_model in {"a perceptron": perceptron, "a network with BatchNorm": normalised}.items():
-        rules = replace(prepare(miniature(make_model), RECIPE, SEED), baggage=CarriedByMate())
+        setup = replace(prepare(miniature(make_model), RECIPE, SEED), baggage=CarriedByMate())
         progress = Progress([])
-        with LOOP.open(rules, Progress([])) as loop, engine.open(rules, progress) as session:
-            start = scored(loop, RandomStart()(rules.task, rules.genome, loop, len(POLICIES), rules.seeds.at("init")))
-            bout = Bout(name, rules, loop, session, start, tolerance)
+        with LOOP.open(setup, Progress([])) as loop, engine.open(setup, progress) as session:
+            start = scored(loop, RandomStart()(setup.task, setup.genome, loop, len(POLICIES), setup.seeds.at("init")))
+            bout = Bout(name, setup, loop, session, start, tolerance)
             with leaves_global_randomness_alone("the engine"):
                 bout.check_train()
                 bout.check_evaluate()
@@ -82,7 +82,7 @@ class Bout:
     """The engine beside `Loop` on one network."""
 
     name: str
-    rules: Rules
+    setup: Setup
     loop: Session
     engine: Session
     start: Population
@@ -96,7 +96,7 @@ class Bout:
             self._same(_outcome(again), _outcome(ours), f"train with {step}, the second time,", tolerance=0.0)
 
     def check_evaluate(self) -> None:
-        bred, elites = births(self.start, self.loop, self.rules.seeds), RECIPE.elites_of(1)
+        bred, elites = births(self.start, self.loop, self.setup.seeds), RECIPE.elites_of(1)
         full = self._unchanged(partial(self.engine.evaluate, self.start, bred), "evaluate")
         expect(full.complete.all(), "evaluate without `elites` left an evaluation incomplete. It may abort none.")
         self._same(full.fitness, self.loop.evaluate(self.start, bred).fitness, "the fitness of evaluate")
@@ -121,7 +121,7 @@ class Bout:
 
     def check_unite(self) -> None:
         parents = self.loop.train(self.start, POLICIES, STEPS[0]).population
-        bred, n = births(self.start, self.loop, self.rules.seeds), len(parents)
+        bred, n = births(self.start, self.loop, self.setup.seeds), len(parents)
         full = self.engine.evaluate(parents, bred)
         early = self.engine.evaluate(parents, bred, elites=RECIPE.elites_of(1))
         chosen = [n + 3, 2, n, n + 7, 0, n + 11]

@@ -17,7 +17,7 @@ from esgd.engines.jobs import Job
 from esgd.engines.processes.memory import MappedSegments, SharedMemory
 from esgd.engines.processes.messages import pack, unpack
 from esgd.engines.sequential import Loop
-from esgd.protocols import Rules, Session, Tick
+from esgd.protocols import Session, Setup, Tick
 
 
 def through_a_pool(value: Any) -> Any:
@@ -61,7 +61,7 @@ class Inline:
     travel: Callable[[Any], Any] = through_a_pool
 
     @contextmanager
-    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
-        sent = [self.travel((for_a_worker(self.inner), rules)) for _ in range(self.workers)]
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
+        sent = [self.travel((for_a_worker(self.inner), setup)) for _ in range(self.workers)]
         executor = InTurn([engine.kernel(given) for engine, given in sent], 1)
-        yield Dispatcher(rules, executor, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick)
+        yield Dispatcher(setup, executor, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick)

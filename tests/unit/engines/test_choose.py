@@ -25,7 +25,7 @@ from esgd.engines.choose import bits
 from esgd.engines.counting import count_step
 from esgd.engines.probe import MOST, WARM, seconds_per_step
 from esgd.errors import RecipeError, TaskError
-from esgd.protocols import Engine, Load, Rules
+from esgd.protocols import Engine, Load, Setup
 from esgd.testing.evidence import contents, difference, leaves_global_randomness_alone
 from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
 
@@ -34,7 +34,7 @@ RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)
 QUIET: dict[str, Any] = {"seed": 0, "progress": False}
 
 
-def rules(make_model: Any = mlp, **changes: Any) -> Rules:
+def setup(make_model: Any = mlp, **changes: Any) -> Setup:
     return prepare(classify(make_model, **changes), RECIPE, 0)
 
 
@@ -63,7 +63,7 @@ def rules(make_model: Any = mlp, **changes: Any) -> Rules:
     ids=str,
 )
 def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: Engine) -> None:
-    assert choose(written, rules()).engine == meant
+    assert choose(written, setup()).engine == meant
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_engine_can_be_written_as_a_name_with_settings(written: Any, meant: E
 )
 def test_what_is_no_engine_is_refused_with_a_suggestion(written: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=sentence.replace("?", r"\?")):
-        choose(written, rules())
+        choose(written, setup())
     with pytest.raises(RecipeError):
         esgd.fit(classify(), RECIPE, seed=0, engine=written, run=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists(), "no folder is begun for a run that cannot be"
@@ -111,29 +111,29 @@ def test_what_is_no_engine_is_refused_with_a_suggestion(written: Any, sentence: 
 
 
 def test_a_short_run_takes_the_plain_engine_and_says_so() -> None:
-    choice = choose("auto", rules(), Load(population=4, epochs=2))
-    assert choice.engine == suited_loop(rules().genome.size)
+    choice = choose("auto", setup(), Load(population=4, epochs=2))
+    assert choice.engine == suited_loop(setup().genome.size)
     assert choice.why == "engine: Loop(threads=1), because the run is short."
 
 
 def test_a_short_run_of_convolutions_has_all_threads_as_loop_has() -> None:
-    assert choose("auto", rules(convolutional), Load(population=4, epochs=2)).engine == Loop()
+    assert choose("auto", setup(convolutional), Load(population=4, epochs=2)).engine == Loop()
 
 
 def test_without_a_load_nothing_is_counted() -> None:
-    choice = choose("auto:precision=bf16", rules())
+    choice = choose("auto:precision=bf16", setup())
     assert choice.engine == Loop(threads=1, precision="bf16")
     assert choice.why == ""
 
 
 def opens(engine: Engine) -> bool:
-    with engine.open(rules(), lambda *tick: None) as session:
+    with engine.open(setup(), lambda *tick: None) as session:
         return session.spent().seconds_sgd == 0.0
 
 
 def test_a_long_run_takes_an_engine_that_works_and_says_why() -> None:
     with leaves_global_randomness_alone("the count"):
-        choice = choose("auto", rules(), LONG)
+        choice = choose("auto", setup(), LONG)
     assert isinstance(choice.engine, Vmap)
     assert re.fullmatch(
         r"engine: Vmap\(threads=1\), by rule: 288,000 steps of \d+ operations and [\d.]+ MFLOP.", choice.why
@@ -158,7 +158,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_cores", "noisy")
 @pytest.mark.parametrize("epochs", [6_000, 60_000], ids=["vmap", "pool"])
 def test_the_choice_does_not_depend_on_how_fast_anything_seems(epochs: int) -> None:
-    first, second = (choose("auto", rules(), Load(population=16, epochs=epochs)) for _ in range(2))
+    first, second = (choose("auto", setup(), Load(population=16, epochs=epochs)) for _ in range(2))
     assert first == second
     assert first.why
 
@@ -182,7 +182,7 @@ def test_two_runs_of_one_command_give_the_same_bytes_on_a_machine_with_any_clock
     assert models[0] == models[1]
 
 
-def seconds(given: Rules, load: Load) -> float:
+def seconds(given: Setup, load: Load) -> float:
     """Of a run, as the rule predicts them."""
     return load.population * load.epochs * 3 * count_step(given, Loop(threads=1)).seconds
 
@@ -191,7 +191,7 @@ def seconds(given: Rules, load: Load) -> float:
 @pytest.mark.usefixtures("two_cores")
 def test_what_an_engine_costs_once_is_a_twentieth_of_the_run() -> None:
     """Recording, then workers: neither is taken before the run is long enough for it."""
-    given, kinds = rules(), dict[str, float]()
+    given, kinds = setup(), dict[str, float]()
     for epochs in (500, 2_000, 16_000):
         load = Load(population=16, epochs=epochs)
         kinds.setdefault(type(choose("auto", given, load).engine).__name__, seconds(given, load))
@@ -202,14 +202,14 @@ def test_what_an_engine_costs_once_is_a_twentieth_of_the_run() -> None:
 
 @pytest.mark.usefixtures("two_cores")
 def test_workers_share_a_population_in_even_chunks() -> None:
-    assert choose("auto", rules(), Load(population=72, epochs=20_000)).engine == Pool(
+    assert choose("auto", setup(), Load(population=72, epochs=20_000)).engine == Pool(
         inner=Vmap(chunk=18, threads=1), workers=2
     )
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_convolutions_are_not_batched_but_shared_among_workers() -> None:
-    choice = choose("auto", rules(convolutional), Load(population=16, epochs=40_000))
+    choice = choose("auto", setup(convolutional), Load(population=16, epochs=40_000))
     assert choice.engine == Pool(inner=Loop(threads=1), workers=2)
 
 
@@ -217,14 +217,14 @@ def test_where_threads_help_one_batched_process_does_not_replace_many_cores(monk
     load = Load(population=16, epochs=3_000)
     monkeypatch.setattr(auto, "TINY", 0.0)
     monkeypatch.setattr(auto, "cores", lambda: 2)
-    assert isinstance(choose("auto", rules(), load).engine, Vmap)
+    assert isinstance(choose("auto", setup(), load).engine, Vmap)
     monkeypatch.setattr(auto, "cores", lambda: 16)
-    assert choose("auto", rules(), load).engine == Loop()
+    assert choose("auto", setup(), load).engine == Loop()
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_one_network_has_no_workers() -> None:
-    assert choose("auto", rules(), Load(population=1, epochs=1_000_000)).engine == Loop(threads=1)
+    assert choose("auto", setup(), Load(population=1, epochs=1_000_000)).engine == Loop(threads=1)
 
 
 def convolutional() -> nn.Module:
@@ -235,7 +235,7 @@ def convolutional() -> nn.Module:
 
 def test_a_step_is_counted_by_its_operations_and_products() -> None:
     """Forward, and the gradient of the weights; the inputs need none."""
-    batch, given = 16, rules(lambda: nn.Linear(INPUTS, CLASSES))
+    batch, given = 16, setup(lambda: nn.Linear(INPUTS, CLASSES))
     counted = count_step(given, Loop(threads=1))
     assert counted.flops == 2 * 2 * batch * INPUTS * CLASSES
     assert {"addmm", "mm", "_log_softmax"} <= counted.names
@@ -248,7 +248,7 @@ def test_a_step_is_counted_by_its_operations_and_products() -> None:
 @pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1)], ids=str)
 def test_the_probe_changes_nothing(engine: Any) -> None:
     """Neither the caller's random numbers nor the network."""
-    given = rules(dropout_mlp)
+    given = setup(dropout_mlp)
     before = contents_of_template(given)
     torch.manual_seed(5)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -270,7 +270,7 @@ def test_a_probed_run_is_the_run_of_the_engine_it_took(tmp_path: Path) -> None:
     assert difference(contents(probed.population), contents(plain.population)) == ""
 
 
-def contents_of_template(given: Rules) -> dict[str, Any]:
+def contents_of_template(given: Setup) -> dict[str, Any]:
     return {name: value.clone() for name, value in given.genome.template.state_dict().items()}
 
 
@@ -288,7 +288,7 @@ def test_a_probe_sees_a_few_batches_and_no_fitness() -> None:
         fitnesses.append(1)
         yield x, y
 
-    seconds_per_step(Loop(threads=1), rules(train=batches, fitness=fitness), 2, 3)
+    seconds_per_step(Loop(threads=1), setup(train=batches, fitness=fitness), 2, 3)
     assert set(epochs) == {3}, "of 12 batches"
     assert 2 * WARM <= len(epochs) <= 2 * (WARM + 2 * MOST)
     assert not fitnesses
@@ -320,7 +320,7 @@ def test_a_network_that_cannot_be_batched_or_sent_is_still_chosen_for(tmp_path: 
                 copied.load_state_dict(self.state_dict())
                 return copied
 
-        choice = choose("auto", rules(Odd), Load(population=8, epochs=3_000))
+        choice = choose("auto", setup(Odd), Load(population=8, epochs=3_000))
     assert isinstance(choice.engine, Loop)
 
 
@@ -328,7 +328,7 @@ def test_a_network_that_cannot_be_batched_or_sent_is_still_chosen_for(tmp_path: 
 
 
 def test_fit_builds_no_more_networks_than_evolve() -> None:
-    """Rules are prepared once, and the engine is chosen once."""
+    """A run is prepared once, and the engine is chosen once."""
     built = list[int]()
 
     def counted() -> nn.Module:

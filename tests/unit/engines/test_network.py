@@ -24,7 +24,7 @@ from esgd.errors import FitnessError
 from esgd.operators import Averaged, FromFittest, Reestimated
 from esgd.operators.start import founders
 from esgd.population import Birth, Population
-from esgd.protocols import Rules
+from esgd.protocols import Setup
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, mlp, random_data
 
 TRAIN, FITNESS = random_data(300), random_data(250, seed=1)
@@ -33,9 +33,9 @@ TRAIN, FITNESS = random_data(300), random_data(250, seed=1)
 class Scored(Network):
     """A network with a scorer of its own."""
 
-    def __init__(self, rules: Rules) -> None:
-        super().__init__(rules, Computing())
-        self.scorer = Scorer(rules.task)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, Computing())
+        self.scorer = Scorer(setup.task)
 
     def score(self, cutoff: float = inf, begun: Parts | None = None) -> Score:
         return self.scorer.score(self, cutoff, [begun or {}])[0]
@@ -47,7 +47,7 @@ def a_network(make_model: Callable[[], nn.Module] = mlp, recipe: esgd.Recipe | N
 
 
 def loaded(made: Scored, network: nn.Module) -> Scored:
-    made.load(*made.rules.genome.read(network))
+    made.load(*made.setup.genome.read(network))
     return made
 
 
@@ -56,7 +56,7 @@ def stack(parents: Population) -> Stack:
 
 
 def three(made: Network) -> Population:
-    return founders(made.rules.genome, [made.rules.task.model] * 3)
+    return founders(made.setup.genome, [made.setup.task.model] * 3)
 
 
 # Loading
@@ -64,7 +64,7 @@ def three(made: Network) -> Population:
 
 def test_training_leaves_the_row_that_was_put_in_alone() -> None:
     made = a_network()
-    row, buffers = made.rules.genome.read(mlp())
+    row, buffers = made.setup.genome.read(mlp())
     before = row.clone()
     made.load(row, buffers)
     with torch.no_grad():
@@ -76,17 +76,17 @@ def test_training_leaves_the_row_that_was_put_in_alone() -> None:
 
 def test_seating_forgets_the_gradients_of_the_one_before() -> None:
     made = loaded(a_network(), mlp())
-    made.rules.task.loss(made.module, FITNESS).backward()
+    made.setup.task.loss(made.module, FITNESS).backward()
     loaded(made, mlp())
     assert all(parameter.grad is None for parameter in made.parameters)
 
 
 def test_the_template_is_not_touched_by_work_on_the_bench() -> None:
     made = a_network()
-    before = made.rules.genome.read(made.rules.genome.template)[0]
+    before = made.setup.genome.read(made.setup.genome.template)[0]
     loaded(made, mlp())
     made.score()
-    assert torch.equal(made.rules.genome.read(made.rules.genome.template)[0], before)
+    assert torch.equal(made.setup.genome.read(made.setup.genome.template)[0], before)
 
 
 # Offspring
@@ -96,12 +96,12 @@ def test_an_offspring_is_the_mean_of_its_mates_and_noise_addressed_by_its_id() -
     made = a_network()
     parents = three(made)
     mean = parents.rows[[2, 0]].mean(dim=0)
-    plain = build_offspring(made.rules, stack(parents), Birth("1.1.0", mates=(2, 0))).row
+    plain = build_offspring(made.setup, stack(parents), Birth("1.1.0", mates=(2, 0))).row
     assert torch.equal(plain, mean)
     noisy, again, sibling = (
-        build_offspring(made.rules, stack(parents), Birth(id_, (2, 0), 0.1)).row for id_ in ("1.1.0", "1.1.0", "1.1.1")
+        build_offspring(made.setup, stack(parents), Birth(id_, (2, 0), 0.1)).row for id_ in ("1.1.0", "1.1.0", "1.1.1")
     )
-    noise = torch.randn(mean.shape, generator=made.rules.seeds("noise", "1.1.0"))
+    noise = torch.randn(mean.shape, generator=made.setup.seeds("noise", "1.1.0"))
     assert torch.equal(noisy, mean + 0.1 * noise)
     assert torch.equal(noisy, again)
     assert not torch.equal(noisy, sibling)
@@ -121,7 +121,7 @@ def test_floating_buffers_follow_the_rule_and_integers_the_fittest_mate(rule: An
         "1.num_batches_tracked": torch.tensor([4, 5, 6]),
     }
     inherited = build_offspring(
-        made.rules, stack(replace(parents, buffers=buffers)), Birth("1.1.0", mates=(2, 0))
+        made.setup, stack(replace(parents, buffers=buffers)), Birth("1.1.0", mates=(2, 0))
     ).buffers
     assert inherited["1.running_mean"].tolist() == mean
     assert int(inherited["1.num_batches_tracked"]) == 6

@@ -22,7 +22,7 @@ from esgd.errors import RecipeError
 from esgd.operators import RandomStart
 from esgd.policies import Policy
 from esgd.population import OptimizerState, Population
-from esgd.protocols import Rules, Step
+from esgd.protocols import Setup, Step
 from esgd.schedules import Linear
 from esgd.species import Sgd
 from tests.small import CLASSES, INPUTS, RECORDING_SGD, RecordingSgd, classify, mlp, random_data
@@ -31,17 +31,17 @@ SGD = Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9})
 RECIPE = esgd.Recipe(population=2, offspring=0, generations=2, sgd_epochs=2)
 
 
-def rules(make_model: Callable[[], nn.Module] = mlp, **changes: Any) -> Rules:
+def setup(make_model: Callable[[], nn.Module] = mlp, **changes: Any) -> Setup:
     return prepare(classify(make_model, **changes), RECIPE, 0)
 
 
-def start(given: Rules) -> Population:
+def start(given: Setup) -> Population:
     with esgd.Loop(threads=1).open(given, lambda *tick: None) as loop:
         return scored(loop, RandomStart()(given.task, given.genome, loop, 1, given.seeds.at("init")))
 
 
 def trajectory(
-    given: Rules, policy: Policy = SGD, *, begin: Population | None = None, **changes: Any
+    given: Setup, policy: Policy = SGD, *, begin: Population | None = None, **changes: Any
 ) -> SequentialTrajectory:
     begin = begin if begin is not None else start(given)
     step = Step(**{"k": 1, "epochs": 2, "backoff": None, "before": 0, "total": 2, **changes})
@@ -56,7 +56,7 @@ def trajectory(
 
 
 def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:
-    there = trajectory(rules())
+    there = trajectory(setup())
     assert there.fitness.isfinite().all()
     there.epoch()
     assert there.fitness.isnan().all()
@@ -67,7 +67,7 @@ def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:
 
 
 def test_it_has_moved_unless_it_is_back_at_the_start() -> None:
-    there = trajectory(rules())
+    there = trajectory(setup())
     home = there.snapshot()
     assert not there.moved
     there.epoch()
@@ -83,7 +83,7 @@ def dropping() -> nn.Module:
 
 def test_dropout_is_on_in_training_and_draws_other_masks_in_every_epoch() -> None:
     masks: list[torch.Tensor] = []
-    there = trajectory(rules(dropping), Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    there = trajectory(setup(dropping), Policy(optimizer="sgd", hyper={"lr": 0.0}))
     there.network.module[2].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
     there.epoch()
     there.epoch()
@@ -97,13 +97,13 @@ def test_dropout_is_on_in_training_and_draws_other_masks_in_every_epoch() -> Non
 def test_a_drawn_batch_size_shortens_the_steps_of_the_schedule_too() -> None:
     RecordingSgd.steps.clear()
     policy = Policy(optimizer=RECORDING_SGD, hyper={"lr": 1.0}, schedule=Linear(floor=0.0), settings={"batch_size": 24})
-    trajectory(rules(), policy, epochs=1).epoch()
+    trajectory(setup(), policy, epochs=1).epoch()
     assert [step["lr"] for step in RecordingSgd.steps] == pytest.approx([1.0, 0.5])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "adagrad", "rmsprop", "lbfgs", "rprop", "nadam"])
 def test_an_epoch_equals_plain_torch(optimizer: str) -> None:
-    given = rules(batch_size=48)
+    given = setup(batch_size=48)
     begin = start(given)
     there = trajectory(given, Policy(optimizer=optimizer, hyper={"lr": 0.01}), begin=begin)
     there.epoch()
@@ -124,7 +124,7 @@ def test_an_epoch_equals_plain_torch(optimizer: str) -> None:
 
 def test_lbfgs_sees_the_loss_and_its_line_search_works() -> None:
     policy = Policy(optimizer="lbfgs", hyper={"lr": 1.0, "line_search_fn": "strong_wolfe"})
-    given = rules(batch_size=48, fitness=random_data(48))
+    given = setup(batch_size=48, fitness=random_data(48))
     there = trajectory(given, policy)
     before = float(there.fitness)
     there.epoch()
@@ -144,7 +144,7 @@ class LossWatcher(torch.optim.SGD):
 
 def test_an_optimizer_of_ones_own_sees_the_loss_too() -> None:
     LossWatcher.seen.clear()
-    trajectory(rules(), Policy(optimizer=f"{__name__}:LossWatcher", hyper={"lr": 0.1})).epoch()
+    trajectory(setup(), Policy(optimizer=f"{__name__}:LossWatcher", hyper={"lr": 0.1})).epoch()
     assert min(LossWatcher.seen) > 0
 
 
@@ -156,7 +156,7 @@ def test_sparse_embeddings_train_as_in_plain_torch(name: str) -> None:
 
     tokens, labels = torch.randint(5, (20, 2)), torch.randint(2, (20,))
     there = trajectory(
-        rules(make, train=(tokens, labels), fitness=(tokens, labels)), Policy(optimizer=name, hyper={"lr": 0.1})
+        setup(make, train=(tokens, labels), fitness=(tokens, labels)), Policy(optimizer=name, hyper={"lr": 0.1})
     )
     before = there.rows
     there.epoch()
@@ -164,7 +164,7 @@ def test_sparse_embeddings_train_as_in_plain_torch(name: str) -> None:
 
 
 def test_the_ledger_counts_every_sample_that_went_forward_and_back() -> None:
-    there = trajectory(rules())
+    there = trajectory(setup())
     there.epoch()
     there.measure()
     assert there.work.samples == {
@@ -206,7 +206,7 @@ class Skipping(nn.Module):
 
 @pytest.mark.parametrize("dampening", [0.0, 0.3])
 def test_momentum_that_begins_later_than_that_of_other_parameters_begins_as_in_plain_sgd(dampening: float) -> None:
-    given = rules(lambda: nn.Sequential(Skipping(), mlp()))
+    given = setup(lambda: nn.Sequential(Skipping(), mlp()))
     begin, hyper = start(given), {"lr": 0.1, "momentum": 0.9, "dampening": dampening}
     fused, plain = (
         trajectory(given, Policy(optimizer="sgd", hyper={**hyper, **more}), begin=begin)
@@ -235,7 +235,7 @@ def test_a_sparse_embedding_is_trained_as_a_dense_one_by_every_optimizer(policy:
     data = torch.randint(9, (48, INPUTS), generator=generator), random_data(48)[1]
     rows = []
     for sparse in (True, False):
-        given = rules(
+        given = setup(
             lambda sparse=sparse: nn.Sequential(
                 nn.Embedding(9, 4, sparse=sparse), nn.Flatten(), nn.Linear(4 * INPUTS, CLASSES)
             ),

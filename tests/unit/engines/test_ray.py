@@ -428,12 +428,12 @@ def test_a_session_continues_after_an_error(tmp_path: Path) -> None:
         return F.cross_entropy(output, target)
 
     task = esgd.Supervised(mlp, loss, train=random_data(48), fitness=random_data(70), nonnegative=True)
-    rules = prepare(task, PLAIN, 0)
+    setup = prepare(task, PLAIN, 0)
     policies, step = [esgd.Policy(optimizer="sgd", hyper={"lr": 0.1})] * 3, Step(k=1, epochs=1, backoff=PerEpoch())
     found = []
     for engine in (Ray(workers=2), Loop(threads=1)):
-        with engine.open(rules, lambda *tick: None) as session:
-            start = scored(session, RandomStart()(task, rules.genome, session, 3, rules.seeds.at("init")))
+        with engine.open(setup, lambda *tick: None) as session:
+            start = scored(session, RandomStart()(task, setup.genome, session, 3, setup.seeds.at("init")))
             if isinstance(engine, Ray):
                 with pytest.raises(LookupError, match="once"):
                     session.train(start, policies, step)

@@ -31,9 +31,9 @@ FITNESS = random_data(48)
 def at_work(
     make_model: Callable[[], nn.Module] = mlp, size: int = 3, **recipe: Any
 ) -> Iterator[tuple[Session, Population]]:
-    rules = prepare(classify(make_model, fitness=FITNESS), esgd.Recipe(**recipe), 0)
-    with esgd.Loop(threads=1).open(rules, lambda *tick: None) as shop:
-        yield shop, scored(shop, RandomStart()(rules.task, rules.genome, shop, size, rules.seeds.at("init")))
+    setup = prepare(classify(make_model, fitness=FITNESS), esgd.Recipe(**recipe), 0)
+    with esgd.Loop(threads=1).open(setup, lambda *tick: None) as shop:
+        yield shop, scored(shop, RandomStart()(setup.task, setup.genome, shop, size, setup.seeds.at("init")))
 
 
 def test_whoever_improves_moves_and_whoever_diverges_stays_with_its_old_policy() -> None:

@@ -22,7 +22,7 @@ from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import Averaged, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
-from esgd.protocols import Rules, Session, Step, Trained, Trajectory
+from esgd.protocols import Session, Setup, Step, Trained, Trajectory
 from esgd.schedules import Cosine
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data
@@ -35,7 +35,7 @@ RECIPE = esgd.Recipe(population=4, offspring=6, generations=2, sgd_epochs=1)
 
 
 @contextmanager
-def at_work(engine: Any, task: Any, size: int, **rules: Any) -> Iterator[tuple[Session, Population, Rules]]:
+def at_work(engine: Any, task: Any, size: int, **rules: Any) -> Iterator[tuple[Session, Population, Setup]]:
     """An engine, and a population that Loop has scored: the same for every engine."""
     made = replace(prepare(task, RECIPE, 0), **rules)
     with LOOP.open(made, lambda *tick: None) as loop:

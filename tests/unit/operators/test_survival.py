@@ -82,7 +82,7 @@ def test_the_end_of_a_backed_off_walk_is_nobodys_mate() -> None:
     """It may go on, but the next generation descends from places that were accepted."""
     recipe = esgd.Recipe(population=3, offspring=100, survival=Elitist(rest=trajectories))
     with session(classify(), recipe) as open_:
-        genome = open_.rules.genome
+        genome = open_.setup.genome
         everyone = replace(
             esgd.Population.founders(genome, torch.zeros(5, genome.size), {}),
             fitness=torch.tensor([3.0, 4.0, 5.0, 1.0, 2.0], dtype=torch.float64),

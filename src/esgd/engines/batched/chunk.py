@@ -95,18 +95,18 @@ class ChunkNetworks:
     @torch.no_grad()
     def calibrate(self, rows: Sequence[int]) -> int:
         self.batched.network.enter(training=False)
-        samples, rules = 0, self.batched.rules
-        if self.batched.normalised and rules.buffers.samples:
+        samples, setup = 0, self.batched.setup
+        if self.batched.normalised and setup.buffers.samples:
             for group in in_groups(rows, self.width):
                 full = self.chunk.picked(group, self.width)
-                samples = self._calibrate(full, rules.buffers.samples)
+                samples = self._calibrate(full, setup.buffers.samples)
                 if full is not self.chunk:
                     for name, stack in self.chunk.buffers.items():
                         stack[list(group)] = full.buffers[name][: len(group)]
         return samples
 
     def _calibrate(self, full: Chunk, wanted: int) -> int:
-        task, samples = self.batched.rules.task, 0
+        task, samples = self.batched.setup.task, 0
         for name in self.batched.normalised:
             full.buffers[f"{name}.running_mean"].zero_()
             full.buffers[f"{name}.running_var"].fill_(1.0)

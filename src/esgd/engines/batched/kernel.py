@@ -22,7 +22,7 @@ from esgd.errors import EngineError, EsgdError
 from esgd.genome import Buffers, persistent_buffers
 from esgd.ledger import Work
 from esgd.policies import Policy
-from esgd.protocols import Batch, Rules, Step
+from esgd.protocols import Batch, Setup, Step
 from esgd.randomness import Seeds, global_randomness
 
 WAVE = 4
@@ -34,21 +34,21 @@ WAVE_BYTES = 1 << 26  # of rows; larger networks are scored chunk by chunk
 class BatchedKernel:
     """Many networks at once. One alone, or one that cannot be batched after all, is trained as `Loop` would."""
 
-    def __init__(self, rules: Rules, computing: Computing, chunk: int) -> None:
-        self.rules, self.computing, self.chunk = rules, computing, chunk
-        wave = WAVE * chunk * rules.genome.size * rules.genome.dtype.itemsize
+    def __init__(self, setup: Setup, computing: Computing, chunk: int) -> None:
+        self.setup, self.computing, self.chunk = setup, computing, chunk
+        wave = WAVE * chunk * setup.genome.size * setup.genome.dtype.itemsize
         self.rows_at_once = WAVE * chunk if wave <= WAVE_BYTES else chunk
-        self.network = Network(rules, replace(computing, compile=False))  # compiled are the batched functions
-        self.batched, self.scorer = BatchedNetwork(rules, computing, self.network), Scorer(rules.task)
+        self.network = Network(setup, replace(computing, compile=False))  # compiled are the batched functions
+        self.batched, self.scorer = BatchedNetwork(setup, computing, self.network), Scorer(setup.task)
         self.one_by_one = False  # for a fitness that cannot be batched
         _check_layers(self.network)
         self._try_out()
 
     def _try_out(self) -> None:
         """One gradient and one fitness of two rows, so that what cannot be batched is refused before anything else."""
-        genome, task = self.rules.genome, self.rules.task
+        genome, task = self.setup.genome, self.setup.task
         one = NetworkState(*genome.read(genome.template))
-        two, seeds = Chunk.of(genome, [one, one], self.computing), self.rules.seeds.at("try out")
+        two, seeds = Chunk.of(genome, [one, one], self.computing), self.setup.seeds.at("try out")
         with global_randomness(seeds.integer()):
             self.network.prepare({})
             try:
@@ -82,7 +82,7 @@ class BatchedKernel:
         before = persistent_buffers(self.network.module)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again where they belong
-            loss = checked_loss(self.network.judge(self.rules.task.loss, batch))
+            loss = checked_loss(self.network.judge(self.setup.task.loss, batch))
         self.network.check_layout()
         for name, buffer in persistent_buffers(self.network.module).items():
             if buffer is not before[name]:
@@ -90,10 +90,10 @@ class BatchedKernel:
                     f"Vmap would lose what forward assigns to the buffer {name!r}. Change it in place (copy_, mul_, "
                     f"add_), or use engine='loop', or Pool(inner=Loop()) for all cores."
                 )
-        named = zip(self.rules.genome.names, self.network.parameters, strict=True)
+        named = zip(self.setup.genome.names, self.network.parameters, strict=True)
         trained = {name: parameter for name, parameter in named if parameter.requires_grad}
         found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
-        return {name for name in self.rules.genome.names if found.get(name) is None}
+        return {name for name in self.setup.genome.names if found.get(name) is None}
 
     @torch.no_grad()
     def _score_plainly(self, part: Batch) -> None:
@@ -101,7 +101,7 @@ class BatchedKernel:
         self.network.enter(training=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.network.judge(self.rules.task.fitness, part)
+            self.network.judge(self.setup.task.fitness, part)
         self.network.check_layout()
 
     def train(
@@ -138,7 +138,7 @@ class BatchedKernel:
 
     def _score_loaded(self) -> Score:
         state = NetworkState(self.network.row(), self.network.buffers())
-        (score,) = self._score_chunk(Chunk.of(self.rules.genome, [state], self.computing))
+        (score,) = self._score_chunk(Chunk.of(self.setup.genome, [state], self.computing))
         for name, buffer in persistent_buffers(self.network.module).items():
             buffer.copy_(score.buffers[name])
         return score
@@ -155,13 +155,13 @@ class BatchedKernel:
 
     def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
         self.network.unprepare()
-        return self._score_chunk(Chunk.of(self.rules.genome, states, self.computing), cutoff, begun) if states else []
+        return self._score_chunk(Chunk.of(self.setup.genome, states, self.computing), cutoff, begun) if states else []
 
     def calibrate(self, states: Sequence[NetworkState]) -> list[tuple[Buffers, int]]:
         if not states:
             return []
         self.network.unprepare()
-        chunk, samples = Chunk.of(self.rules.genome, states, self.computing), 0
+        chunk, samples = Chunk.of(self.setup.genome, states, self.computing), 0
         if self.one_by_one:
             for i in range(len(chunk)):
                 self._load(chunk, i)

@@ -16,7 +16,7 @@ from esgd.engines.computing import Computing
 from esgd.engines.network import LossFunction, Network
 from esgd.engines.sgd import checked_loss
 from esgd.errors import EngineError, EsgdError
-from esgd.protocols import Batch, Rules
+from esgd.protocols import Batch, Setup
 from esgd.randomness import global_randomness
 
 Stacked = Mapping[str, Tensor]
@@ -31,12 +31,12 @@ UNSUPPORTED = (
 class BatchedNetwork:
     """The task's functions of (network, batch), for n rows and n batches, or for n rows and one batch."""
 
-    def __init__(self, rules: Rules, computing: Computing, network: Network) -> None:
-        self.rules, self.computing, self.network, self.module = rules, computing, network, network.module
+    def __init__(self, setup: Setup, computing: Computing, network: Network) -> None:
+        self.setup, self.computing, self.network, self.module = setup, computing, network, network.module
         names = {id(layer): name for name, layer in self.module.named_modules()}
         self.normalised = {names[id(layer)]: layer for layer in network.normalised}  # BatchNorm that keeps statistics
         self.unused = set[str]()  # parameters that the loss does not depend on
-        loss, fitness = (Function(self.module, each, computing) for each in (rules.task.loss, rules.task.fitness))
+        loss, fitness = (Function(self.module, each, computing) for each in (setup.task.loss, setup.task.fitness))
         checked = lambda *arguments: checked_loss(loss(*arguments))  # noqa: E731
         self._slope = vmap(grad(checked), in_dims=(0, 0, 0), randomness="different")
         values = vmap(fitness, in_dims=(0, 0, None), randomness="error")

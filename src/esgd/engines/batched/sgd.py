@@ -53,15 +53,15 @@ class BatchedTrajectory:
         score: Callable[[Chunk], list[Score]],
     ) -> None:
         self.batched, self.policies, self.seeds, self.step, self._take_scores = batched, policies, seeds, step, score
-        self.rules, self.task, n = batched.rules, batched.rules.task, len(starts)
-        self.chunk = Chunk.of(self.rules.genome, starts, batched.computing)
+        self.setup, self.task, n = batched.setup, batched.setup.task, len(starts)
+        self.chunk = Chunk.of(self.setup.genome, starts, batched.computing)
         self.work, self.settings = Work(), policies[0].settings
         self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
         self._epoch, self._placed, self._places = 0, False, 0
         self._place = torch.zeros(n, dtype=torch.int64)
-        self._continues = continues(self.rules.baggage)
+        self._continues = continues(self.setup.baggage)
         self._brought = [start.optimizer_state for start in starts]
         self._standing = self._brought if self._continues else []
         self._begun: BegunEpoch | None = None
@@ -137,14 +137,14 @@ class BatchedTrajectory:
         self._taken += 1
         if anchor is None or row is None or self._taken % anchor.every:
             return
-        for stack, there in zip(self.chunk.stacks.values(), self.rules.genome.views(row).values(), strict=True):
+        for stack, there in zip(self.chunk.stacks.values(), self.setup.genome.views(row).values(), strict=True):
             stack.lerp_(there.to(stack.device), anchor.strength)
 
     def _go_to_standing(self) -> None:
         """Where SGD is not interrupted, go to where it stood."""
         for i, state in enumerate(self._standing):
             if state is not None and (place := state.place) is not None:
-                there = Chunk.of(self.rules.genome, [NetworkState(*place)], self.batched.computing)
+                there = Chunk.of(self.setup.genome, [NetworkState(*place)], self.batched.computing)
                 for mine, theirs in ((self.chunk.stacks, there.stacks), (self.chunk.buffers, there.buffers)):
                     for name, stack in mine.items():
                         stack[i] = theirs[name][0]
@@ -216,7 +216,7 @@ class BatchedTrajectory:
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         states = [replace(self.chunk.state(i), row=row) for i, row in enumerate(rows)]
-        placed = Chunk.of(self.rules.genome, states, self.batched.computing)
+        placed = Chunk.of(self.setup.genome, states, self.batched.computing)
         for name, stack in self.chunk.stacks.items():
             stack.copy_(placed.stacks[name])
         self._moved_on()
@@ -261,7 +261,7 @@ class BatchedTrajectory:
         end = self.end
         if end is None:
             return self._brought[i]  # nothing was trained
-        led_nowhere = returns(self.rules.baggage) and not bool(self.moved[i])
+        led_nowhere = returns(self.setup.baggage) and not bool(self.moved[i])
         kept = self._kept(end, i) if end.fitness[i] < inf and not led_nowhere else None
         if kept is None or self._place[i] == end.place[i]:
             return kept
@@ -269,7 +269,7 @@ class BatchedTrajectory:
         return kept.at(reached.row, reached.buffers)
 
     def _kept(self, point: BatchedSnapshot, i: int) -> OptimizerState | None:
-        if not self.rules.baggage.keeps:
+        if not self.setup.baggage.keeps:
             return None
         for (rows, optimizers), state in zip(self._optimizers, point.states, strict=True):
             if rows.start <= i < rows.stop:

@@ -18,7 +18,7 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inline import InlineExecutor
 from esgd.errors import RecipeError
 from esgd.policies import Policy, optimizer_class
-from esgd.protocols import Rules, Session, Tick
+from esgd.protocols import Session, Setup, Tick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +63,14 @@ class Vmap:
             )
         ]
 
-    def kernel(self, rules: Rules) -> Kernel:
-        return BatchedKernel(rules, self.computing, self.chunk)
+    def kernel(self, setup: Setup) -> Kernel:
+        return BatchedKernel(setup, self.computing, self.chunk)
 
     @contextmanager
-    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
         with within_limits():
-            executor = InlineExecutor(self.kernel(rules), self.threads)
-            yield Dispatcher(rules, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
+            executor = InlineExecutor(self.kernel(setup), self.threads)
+            yield Dispatcher(setup, executor, grouping=self.groups, rows_at_once=self.rows_at_once, tick=tick)
 
 
 def _needs_closure(policy: Policy) -> bool:

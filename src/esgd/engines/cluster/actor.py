@@ -39,9 +39,9 @@ class Actor:
             with suppress(OSError):  # not every node has it, and not every user may enter it
                 os.chdir(folder)  # relative paths in the task mean the same as in the script
             sys.path += [path for path in paths if path not in sys.path]
-            engine, rules = serialized.take()
+            engine, setup = serialized.take()
             torch.set_num_threads(engine.threads)
-            self._bench = replace(engine, device=device).kernel(rules)
+            self._bench = replace(engine, device=device).kernel(setup)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
             return Serialized.of(_failure(error))
         return Serialized.of(None)

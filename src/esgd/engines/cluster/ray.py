@@ -14,7 +14,7 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inner import Inner, check_inner, for_a_worker, sending
 from esgd.engines.sequential import Loop
 from esgd.errors import MissingExtraError, RecipeError
-from esgd.protocols import HoldsData, Rules, Session, Tick
+from esgd.protocols import HoldsData, Session, Setup, Tick
 
 LEAST = 1e-4
 """Of a CPU or GPU, the smallest share that Ray knows."""
@@ -86,7 +86,7 @@ class Ray:
             )
 
     @contextmanager
-    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
         try:
             from esgd.engines.cluster.connection import connected
             from esgd.engines.cluster.executor import ClusterExecutor
@@ -96,7 +96,7 @@ class Ray:
                 raise
             raise MissingExtraError("Ray", "ray", "engine='ray'") from error
         resources = WorkerResources(cpus=self.cpus_per_worker, gpus=self.gpus_per_worker)
-        serialized = self._serialized(rules)
+        serialized = self._serialized(setup)
         with within_limits(), connected(self.address, resources, self.workers):
             executor = ClusterExecutor(
                 serialized,
@@ -108,14 +108,14 @@ class Ray:
             )
             try:
                 yield Dispatcher(
-                    rules, executor, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick
+                    setup, executor, grouping=self.inner.groups, rows_at_once=self.inner.rows_at_once, tick=tick
                 )
             finally:
                 executor.close()
 
-    def _serialized(self, rules: Rules) -> Serialized:
-        """What every worker is told first: its engine, whose device it finds on its node, and the rules."""
-        frozen = [each.detach() for each in rules.genome.template.parameters() if not each.requires_grad]
+    def _serialized(self, setup: Setup) -> Serialized:
+        """What every worker is told first: its engine, whose device it finds on its node, and the setup."""
+        frozen = [each.detach() for each in setup.genome.template.parameters() if not each.requires_grad]
         with sending("other machines"):
-            held = rules.task.data() if isinstance(rules.task, HoldsData) else ()
-            return Serialized.of((for_a_worker(self.inner), rules), data=(held, frozen))
+            held = setup.task.data() if isinstance(setup.task, HoldsData) else ()
+            return Serialized.of((for_a_worker(self.inner), setup), data=(held, frozen))

@@ -19,7 +19,7 @@ from esgd.engines.processes.memory import SharedMemory
 from esgd.engines.processes.messages import Message, pack
 from esgd.engines.sequential import Loop
 from esgd.errors import EngineError, RecipeError, shown
-from esgd.protocols import Rules, Session, Tick
+from esgd.protocols import Session, Setup, Tick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,25 +42,25 @@ class Pool:
         check_inner(self.inner, "Pool")
 
     @contextmanager
-    def open(self, rules: Rules, tick: Tick) -> Iterator[Session]:
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
         rows_at_once = self.inner.rows_at_once
         with within_limits():
             memory = SharedMemory()
-            executor = ProcessExecutor(self._setups(rules, memory), memory)
+            executor = ProcessExecutor(self._messages(setup, memory), memory)
             try:
                 executor.start()
-                yield Dispatcher(rules, executor, grouping=self.inner.groups, rows_at_once=rows_at_once, tick=tick)
+                yield Dispatcher(setup, executor, grouping=self.inner.groups, rows_at_once=rows_at_once, tick=tick)
             finally:
                 executor.close()
 
-    def check_sendable(self, rules: Rules) -> None:
+    def check_sendable(self, setup: Setup) -> None:
         """Refuse a task that cannot be sent to other processes."""
-        self._setup(self.inner.device, rules, SharedMemory())
+        self._message(self.inner.device, setup, SharedMemory())
 
-    def _setups(self, rules: Rules, memory: SharedMemory) -> list[Message]:
-        """What each worker is told first: its engine and the rules, packed once for each device."""
+    def _messages(self, setup: Setup, memory: SharedMemory) -> list[Message]:
+        """What each worker is told first: its engine and the setup, packed once for each device."""
         devices = self._devices()
-        packed = {device: self._setup(device, rules, memory) for device in dict.fromkeys(devices)}
+        packed = {device: self._message(device, setup, memory) for device in dict.fromkeys(devices)}
         return [packed[device] for device in devices]
 
     def _devices(self) -> list[str]:
@@ -69,11 +69,11 @@ class Pool:
         workers = self.workers or gpus or cores()
         return [f"cuda:{number % gpus}" if gpus else self.inner.device for number in range(workers)]
 
-    def _setup(self, device: str, rules: Rules, memory: SharedMemory) -> Message:
+    def _message(self, device: str, setup: Setup, memory: SharedMemory) -> Message:
         if os.name != "posix":
             raise EngineError(
                 "Pool executor open files from process to process, which this system does not do. Use engine='loop' or "
                 "'vmap'; torch's own threads use all cores there too."
             )
         with sending("worker processes"):
-            return pack((for_a_worker(self.inner, device=device), rules), memory, share=True)
+            return pack((for_a_worker(self.inner, device=device), setup), memory, share=True)

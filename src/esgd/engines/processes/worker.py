@@ -51,9 +51,9 @@ def _work(channel: Channel) -> None:
         reply: Any = None  # a result, or a failure
         try:
             if kernel is None:
-                engine, rules = unpack(content, mine, buffers)
+                engine, setup = unpack(content, mine, buffers)
                 torch.set_num_threads(engine.threads)
-                kernel = engine.kernel(rules)
+                kernel = engine.kernel(setup)
             else:
                 job = unpack(content, mappings, buffers)
                 reply = job.run(kernel)
