@@ -8,13 +8,14 @@ continue; 1 a defect of esgd.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from esgd._limits import shortage
@@ -28,6 +29,7 @@ AGAIN = 0.01
 def main() -> None:
     """Run the command line; errors are shown without a traceback unless --debug is given."""
     debug = "--debug" in sys.argv
+    atexit.register(_end_at_once_when_interrupted)
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # μ on a terminal without it is not worth a crash
@@ -36,13 +38,21 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # who is impatient ends what remains at once, without a traceback
+        _end_at_once_when_interrupted()
         sys.exit(130)
     except Exception as error:
         if debug:
             raise
         _say_error(error)
         sys.exit(3 if isinstance(error, RunError) else 2 if isinstance(error, EsgdError) or shortage(error) else 1)
+
+
+def _end_at_once_when_interrupted() -> None:
+    """From now on another Ctrl-C ends the process at once, without a traceback of what Python still tidies up."""
+    with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed
+        sys.stdout.flush()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

@@ -141,3 +141,13 @@ def test_a_command_that_is_told_to_ignore_interrupts_ignores_them_while_it_impor
         check=False,
     )
     assert "the import went on" in done.stderr
+
+
+def test_an_interrupt_after_the_end_of_a_command_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    program = (
+        "import atexit, os, signal, sys; atexit.register(os.kill, os.getpid(), signal.SIGINT); "
+        "sys.argv = ['esgd', 'list']; from esgd.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert "relative_gaussian" in done.stdout
