@@ -25,7 +25,7 @@ def population() -> Workload:
 
 
 def rates(workload: Workload, *, hot: bool = False) -> list[float]:
-    """A first learning rate for everybody, evenly spread over the range's logarithm; or one of them absurd."""
+    """A first learning rate for each individual, evenly spread over the range's logarithm; or one of them absurd."""
     low, high = map(log, RATES)
     evenly = [exp(low + (high - low) * i / (workload.individuals - 1)) for i in range(workload.individuals)]
     return [HOT, *evenly[1:]] if hot else evenly
@@ -33,9 +33,9 @@ def rates(workload: Workload, *, hot: bool = False) -> list[float]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Cross-entropy that notes down every SGD step of the population, whoever takes it: a byte each in one file.
+    """Cross-entropy that notes down every SGD step of the population, in any process: a byte each in one file.
 
-    Whoever takes step number `fatal` ends as by `kill -9`; nobody does after that.
+    The process that takes step number `fatal` ends as by `kill -9`; no other does after that.
     """
 
     folder: Path

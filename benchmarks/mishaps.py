@@ -5,7 +5,7 @@
 16 MLPs on digits, 3 generations of 20 epochs, two workers of Ray, three runs of each method:
 
 - *none*: nothing goes wrong.
-- *kill*: whoever takes the middle one of all SGD steps is killed (SIGKILL).
+- *kill*: the process that takes the middle one of all SGD steps is killed (SIGKILL).
 - *diverge*: the first individual's learning rate is 1e20: for ours in every generation, for PBT until it is replaced.
 - *code*: the lines of `sides/script.py` and `peers/script.py`, which are what runs above and what a user would write.
 

@@ -164,7 +164,7 @@ def fate(answer: Mapping[str, Any], undisturbed: str | None) -> str:
     words += [f"{answer['undone']} diverged SGD steps undone"] if answer.get("undone") else []
     if undisturbed is not None:
         words.append(
-            "the same bits as undisturbed" if answer["digest"] == undisturbed else "not the undisturbed result"
+            "bit-identical to the undisturbed run" if answer["digest"] == undisturbed else "not the undisturbed result"
         )
     return ", ".join(words)
 

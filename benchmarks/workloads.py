@@ -2,7 +2,7 @@
 
 Every side of every comparison trains these, in this environment or in that of the peers, so nothing here imports the
 library. Speed does not depend on what the numbers say, so the data are synthetic except for the digits; labels come
-from a random teacher, so that SGD has something to learn and nobody is slowed down by NaN. The number of samples is a
+from a random teacher, so that SGD has something to learn and no side is slowed down by NaN. The number of samples is a
 multiple of the batch size: frameworks that compile for one shape need no second one.
 
 | name   | network                                              | individuals | batch | data                        |

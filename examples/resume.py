@@ -1,4 +1,4 @@
-"""A run folder: stop it at any moment, run the same lines again, get the same bits."""
+"""A run folder: stop it at any moment, run the same lines again, get a bit-identical result."""
 
 import tempfile
 
@@ -21,6 +21,6 @@ recipe = esgd.Recipe(population=6, generations=3)
 
 with tempfile.TemporaryDirectory() as folder:
     first = esgd.fit(task, recipe, seed=0, run=f"{folder}/mine")  # Ctrl-C, kill -9, power cut: …
-    again = esgd.fit(task, recipe, seed=0, run=f"{folder}/mine")  # … this line goes on where it stopped
+    again = esgd.fit(task, recipe, seed=0, run=f"{folder}/mine")  # … this line continues where it stopped
     assert torch.equal(first.population.rows, again.population.rows)
     print(f"fitness {again.fitness:.4f} after {len(again.history)} generations")

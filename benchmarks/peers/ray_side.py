@@ -4,7 +4,7 @@
 
 The same number of networks for the same epochs: a trial is a network in plain torch on one thread, and as many run at
 a time as there are cores. An iteration is as many epochs as a generation of ours; after it a trial reports its fitness
-and is perturbed, paused or goes on as the scheduler decides, with the checkpoints that PBT exploits.
+and is perturbed, paused or continued as the scheduler decides, with the checkpoints that PBT exploits.
 
 Kind to it: Ray has been started before the clock starts; actors are reused instead of started for every trial; the data
 lie in its object store. `seconds` is the whole experiment; `net` is from the beginning of the first epoch to the end of
@@ -108,7 +108,7 @@ class Clock(tune.Callback):
 
 @contextmanager
 def ray_of_its_own(cpus: int | None = None) -> Iterator[None]:
-    """A quiet cluster of this machine alone, which nobody else can reach and which leaves nothing behind."""
+    """A quiet cluster of this machine alone, which no other machine can reach and which leaves nothing behind."""
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ |= QUIET | {"RAY_AUTH_TOKEN": token_hex(32)}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:

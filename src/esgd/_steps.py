@@ -1,4 +1,4 @@
-"""What the steps of Algorithm 1 are given: policies, the SGD step as an engine sees it, and who competes."""
+"""What the steps of Algorithm 1 are given: policies, the SGD step as an engine sees it, and what competes."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Measures(Protocol):
 
 @runtime_checkable
 class Picks(Protocol):
-    """A task with a second split: the fitness decides who survives, this split which network a run gives back."""
+    """A task with a second split: the fitness decides which individuals survive, this one which network is returned."""
 
     def pick_loss(self, module: nn.Module) -> tuple[float, int] | None:
         """The mean loss on it (lower is better) and its samples; None if there is no such split."""

@@ -1,6 +1,6 @@
 """The dispatcher that all engines share: it cuts a generation into jobs, hands them out, and joins the results.
 
-Engines differ in who runs the jobs (`Executor`) and in which individuals train together (`Grouping`); never in what
+Engines differ in what runs the jobs (`Executor`) and in which individuals train together (`Grouping`); never in what
 comes out.
 """
 

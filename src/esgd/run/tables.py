@@ -37,11 +37,11 @@ def generations(history: Sequence[Line]) -> list[Row]:
 
 
 def individuals(history: Sequence[Line]) -> list[Row]:
-    """A row for each individual of a generation: the μ of Ψ^(k), the fittest first, then those who gave way.
+    """A row for each individual of a generation: the μ of Ψ^(k), the fittest first, then those that gave way.
 
     | column                          | meaning                                                                     |
     |---------------------------------|-----------------------------------------------------------------------------|
-    | `k`, `id`                       | the generation; the individual, who keeps the id for life                   |
+    | `k`, `id`                       | the generation; the individual, which keeps its id for life                   |
     | `survived`, `rank`, `elite`     | is in Ψ^(k); at which rank from 1; among the m elites                       |
     | `fitness`                       | at the end of the generation, or when it gave way; none if it diverged      |
     | `trained`                       | took an SGD step in this generation: it was there before                    |

@@ -107,7 +107,7 @@ def error_rate(output: Tensor, target: Tensor) -> Tensor:
 
 
 def scalar(value: Any, whose: str) -> Tensor:
-    """A number as a float64 tensor, or an error that says who returned what."""
+    """A number as a float64 tensor, or an error that says which function returned what."""
     try:
         return torch.as_tensor(value, dtype=torch.float64).reshape(())
     except (TypeError, ValueError, RuntimeError) as error:

@@ -174,7 +174,7 @@ class ClusterExecutor:
         return slices
 
     def _answering(self) -> list[RemoteWorker]:
-        """Those who have answered; waits for the first, but no longer than a turn."""
+        """The workers that have answered; waits for the first, but no longer than a turn."""
         awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
         if not awaited:  # no worker has been started again yet
             sleep(TURN)

@@ -40,7 +40,7 @@ class ReturnedIndividuals:
 
 
 Answer = tuple[Any, ReturnedIndividuals]
-"""The result of a job, and who is to be put into the next population."""
+"""The result of a job, and which individuals are put into the next population."""
 
 
 def serialized_jobs(jobs: Iterable[Job]) -> Serialized:

@@ -35,7 +35,7 @@ class Ray:
     | `patience`        | seconds for which there may be no worker at all before the run stops                         |
     | `slow`            | a job that takes so many times as long as usual is begun once more by somebody idle          |
 
-    The result has the same bits for any number of workers, in whatever order they finish and whatever is lost on the
+    The result is bit-identical for any number of workers, in whatever order they finish and whatever is lost on the
     way: those of `inner` with one thread. A process that has joined a cluster already (`ray.init`) stays with that one.
     """
 

@@ -26,7 +26,7 @@ from esgd.protocols import Session, Setup, Tick
 class Pool:
     """WorkerProcess processes that each do the work of `inner`, one thread each on CPUs, one process per GPU.
 
-    Rows lie in shared memory; task and network go to a worker once. The result has the same bits for any number of
+    Rows lie in shared memory; task and network go to a worker once. The result is bit-identical for any number of
     workers, in whatever order they finish and however many of them are killed: those of `inner` with one thread.
     `workers=None` is one per core, or one per GPU if `inner` is on "cuda".
     """

@@ -1,4 +1,4 @@
-"""The family tree of the fittest individual: who bred it, and which optimizers trained its ancestors."""
+"""The family tree of the fittest individual: its mates, and which optimizers trained its ancestors."""
 
 from __future__ import annotations
 
