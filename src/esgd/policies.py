@@ -25,7 +25,9 @@ GREATEST = torch.finfo(torch.float32).max
 
 _LR = "A learning rate of a policy is a finite number, not negative. Correct it."
 _CLIP = "It is the largest gradient norm that is let through. Use None for no clipping."
-ACCUMULATE = "It is the number of batches whose mean gradient one step of the optimizer takes. Use 1 for each by itself."
+ACCUMULATE = (
+    "It is the number of batches whose mean gradient one step of the optimizer takes. Use 1 for each by itself."
+)
 _RESERVED = ("optimizer", "settings", "schedule", "annealing", "clip_norm", "accumulate", "groups")
 
 

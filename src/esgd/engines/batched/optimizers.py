@@ -96,9 +96,7 @@ def over(column: Tensor, stack: Tensor) -> Tensor:
 
 def columns_for(columns: Columns, number: int, stack: Tensor) -> Columns:
     """The columns of one parameter, in a form that fits its stack."""
-    return {
-        name: over(values if values.dim() == 1 else values[number], stack) for name, values in columns.items()
-    }
+    return {name: over(values if values.dim() == 1 else values[number], stack) for name, values in columns.items()}
 
 
 class Rates:

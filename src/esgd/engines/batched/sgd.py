@@ -194,9 +194,7 @@ class BatchedTrajectory:
         ]
         if len(found) == 1:
             return found[0]
-        shares = [
-            batch_shares(self.task, [_row(batch, row) for batch in batches]) for row in range(len(self.policies))
-        ]
+        shares = [batch_shares(self.task, [_row(batch, row) for batch in batches]) for row in range(len(self.policies))]
         return [_weighted(gradients, shares) for gradients in zip(*found, strict=True)]
 
     def _on_device(self, batch: Batch) -> Batch:
