@@ -57,7 +57,7 @@ class ParameterGroup(Protocol):
     """A value that changes how some parameters are trained."""
 
     def changes(self, module: nn.Module, names: Sequence[str]) -> Mapping[str, Change]:
-        """What changes, by name. `names` are the trainable parameters of the network; refuses what fits none of them."""
+        """What changes, by name; `names` are the network's trainable parameters. Refuses what fits none of them."""
         ...
 
 

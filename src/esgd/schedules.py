@@ -139,8 +139,8 @@ class CosineRun:
 @dataclass(frozen=True, kw_only=True)
 class Swa:
     """The schedule of stochastic weight averaging over the whole run: 1 for half of the time until `start`, a straight
-    line to `floor` at 0.9 of it, then constant, so that iterates spread and can be averaged from `start` on. `warmup` is
-    a share of the run."""
+    line to `floor` at 0.9 of it, then constant, so that iterates spread and can be averaged from `start` on. `warmup`
+    is a share of the run."""
 
     start: float = 0.75
     floor: float = 0.05
@@ -159,8 +159,8 @@ class Swa:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Multiply by `factor` after each of the global epochs `after` (CIFAR-10: 0.1 after 80 and after 121); `warmup` is a
-    share of the run."""
+    """Multiply by `factor` after each of the global epochs `after` (CIFAR-10: 0.1 after 80 and after 121); `warmup` is
+    a share of the run."""
 
     after: tuple[int, ...]
     factor: float = 0.1

@@ -19,6 +19,7 @@ import esgd
 from esgd import Policy, groups, operators, schedules, sizes, species
 from esgd._serialization import decode, digest, encode
 from esgd.errors import RecipeError
+from esgd.groups import Group, NoDecay
 from esgd.operators import (
     Anchor,
     Averaged,
@@ -57,7 +58,6 @@ from esgd.operators import (
     parents_only,
     trajectories,
 )
-from esgd.groups import Group, NoDecay
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
 from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
 from esgd.species import (

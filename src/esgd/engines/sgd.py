@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd._averages import IterateAverage
+from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS
-from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
 from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, changes, kept_state
@@ -182,10 +182,10 @@ class SequentialTrajectory:
 
     def _backward(self, batch: Batch, share: float) -> Tensor:
         """Add a batch's share to the gradients of a step; returns its share of the loss."""
+        samples = self.task.size(batch) * self._repeats
         loss = checked_loss(self.network.judge(self.task.loss, batch))
         loss = loss if share == 1 else loss * share
         loss.backward()
-        samples = self.task.size(batch) * self._repeats
         self.work.sgd_forward += samples
         self.work.sgd_backward += samples
         return loss.detach()

@@ -173,8 +173,8 @@ def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = 
     known = _keywords(optimizer)
     if decays(pool.groups) and known is not None and "weight_decay" not in known:
         raise RecipeError(
-            f"groups={shown(pool.groups)} has a weight decay, but optimizer={optimizer!r} takes no 'weight_decay'. Leave "
-            f"it out, or use an optimizer with weight decay, such as 'adamw'."
+            f"groups={shown(pool.groups)} has a weight decay, but optimizer={optimizer!r} takes no 'weight_decay'. "
+            f"Leave it out, or use an optimizer with weight decay, such as 'adamw'."
         )
 
 

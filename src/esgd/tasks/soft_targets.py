@@ -135,9 +135,9 @@ def _check_mixable(batch: Batch) -> None:
     for number, each in enumerate(batch[:-1]):
         if not each.is_floating_point():
             raise TaskError(
-                f"the setting mixup cannot mix input {number}, which is {each.dtype}: there is nothing between two whole "
-                f"numbers such as words. Leave the setting out for this task, or mix after the embedding in a network "
-                f"of your own."
+                f"the setting mixup cannot mix input {number}, which is {each.dtype}: there is nothing between two "
+                f"whole numbers such as words. Leave the setting out for this task, or mix after the embedding in a "
+                f"network of your own."
             )
 
 
@@ -156,6 +156,6 @@ def _check_classes(loss: Loss) -> None:
         return
     name = getattr(plain, "__qualname__", type(plain).__name__)
     raise TaskError(
-        f"the setting label_smoothing means nothing to the loss {name}: it spreads a target over the classes of a cross "
-        f"entropy. Use F.cross_entropy or nn.CrossEntropyLoss, or leave the setting out."
+        f"the setting label_smoothing means nothing to the loss {name}: it spreads a target over the classes of a "
+        f"cross entropy. Use F.cross_entropy or nn.CrossEntropyLoss, or leave the setting out."
     )

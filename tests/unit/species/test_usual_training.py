@@ -1,4 +1,4 @@
-"""Warm-up, accumulated gradients, parameter groups, label smoothing and mixup in one recipe: exact in every way to run."""
+"""Warm-up, accumulated gradients, parameter groups, label smoothing and mixup in one recipe: exact however it runs."""
 
 from __future__ import annotations
 

@@ -162,6 +162,7 @@ class BatchedTrajectory:
     def _update(self, batches: Sequence[Batch], epoch: float) -> None:
         step = self.step
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
+        samples = sum(self.task.size(_row(batch, 0)) for batch in batches) * self._repeats * len(self.policies)
         drawn = [schedule(moment) for schedule in self._schedules]
         factors = [drawn[number] for number in self._schedule_of]
         (_, optimizers), *others = self._optimizers
@@ -174,7 +175,6 @@ class BatchedTrajectory:
                 factors=factors,
                 limits=self._limits,
             )
-        samples = sum(self.task.size(_row(batch, 0)) for batch in batches) * self._repeats * len(self.policies)
         self.work.sgd_forward += samples
         self.work.sgd_backward += samples
 
@@ -188,14 +188,16 @@ class BatchedTrajectory:
 
     def _gradients(self, batches: Sequence[Batch]) -> list[Tensor | None]:
         """Those of each row, of one batch or the mean of several."""
-        found = [
-            self.batched.gradients(self.chunk.stacks, self.chunk.buffers, self._on_device(batch), self.settings)
-            for batch in batches
-        ]
-        if len(found) == 1:
-            return found[0]
-        shares = [batch_shares(self.task, [_row(batch, row) for batch in batches]) for row in range(len(self.policies))]
-        return [_weighted(gradients, shares) for gradients in zip(*found, strict=True)]
+        stacks, buffers = self.chunk.stacks, self.chunk.buffers
+        found = (self.batched.gradients(stacks, buffers, self._on_device(each), self.settings) for each in batches)
+        if len(batches) == 1:
+            return next(found)
+        rows = [[_row(batch, i) for batch in batches] for i in range(len(self.policies))]
+        shares = torch.tensor([batch_shares(self.task, row) for row in rows], dtype=torch.float64)
+        total: list[Tensor | None] = [None] * len(stacks)
+        for gradients, weights in zip(found, shares.unbind(dim=1), strict=True):
+            total = [_plus(*each, weights) for each in zip(total, gradients, strict=True)]
+        return total
 
     def _on_device(self, batch: Batch) -> Batch:
         return self.batched.computing.to_device(batch)
@@ -299,12 +301,9 @@ def _row(batch: Batch, row: int) -> Batch:
     return torch.utils._pytree.tree_map(lambda leaf: leaf[row], batch)
 
 
-def _weighted(gradients: Sequence[Tensor | None], shares: Sequence[Sequence[float]]) -> Tensor | None:
-    """The sum of the gradients of a parameter, (n, …) for each batch, with a weight for each row and batch."""
-    total: Tensor | None = None
-    for gradient, column in zip(gradients, zip(*shares, strict=True), strict=True):
-        if gradient is not None:
-            weights = torch.tensor(column, dtype=gradient.dtype, device=gradient.device)
-            scaled = gradient * over(weights, gradient)
-            total = scaled if total is None else total.add_(scaled)
-    return total
+def _plus(total: Tensor | None, gradient: Tensor | None, weights: Float[Tensor, " n"]) -> Tensor | None:
+    """A sum over batches, with the gradient of another one; each row has a weight."""
+    if gradient is None:
+        return total
+    weighted = gradient * over(weights.to(gradient), gradient)
+    return weighted if total is None else total.add_(weighted)

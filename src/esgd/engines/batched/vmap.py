@@ -50,8 +50,8 @@ class Vmap:
         return WAVE * self.chunk
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
-        """Rows with the same settings and as many batches in a step, at most `chunk`; of one family of optimizers, except
-        where two families meet."""
+        """Rows with the same settings and as many batches in a step, at most `chunk`; of one family of optimizers,
+        except where two families meet."""
         by_settings = dict[Any, list[int]]()
         for j, policy in enumerate(policies):
             alone = j if _needs_closure(policy) else None
