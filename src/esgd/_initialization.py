@@ -9,6 +9,7 @@ from esgd._limits import available_memory, shortage
 from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
 from esgd.generation import Noted, State
 from esgd.genome import Genome, build
+from esgd.groups import check_groups
 from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
@@ -40,6 +41,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Set
             f"resume is a {type(resume).__name__}. evolve() starts from a Population or continues from the state of a "
             f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
         )
+    check_groups(recipe, genome.template, genome.names)
     return Setup(
         task=task,
         genome=genome,

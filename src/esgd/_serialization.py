@@ -33,7 +33,7 @@ from esgd.errors import RecipeError, did_you_mean, shown
 DEEPEST = 40
 """Levels of tables and lists in what is read at most; a recipe has some five."""
 
-ROOMS = ("policies", "schedules", "species", "operators", "engines", "recipe", "sizes", "stopping")
+ROOMS = ("policies", "schedules", "groups", "species", "operators", "engines", "recipe", "sizes", "stopping")
 """The modules of ours whose public classes and functions have short names. They are imported at the first look-up."""
 
 

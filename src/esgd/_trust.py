@@ -19,7 +19,7 @@ from esgd._entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (
-    *("esgd.policies", "esgd.schedules", "esgd.sizes", "esgd.species"),
+    *("esgd.policies", "esgd.schedules", "esgd.groups", "esgd.sizes", "esgd.species"),
     *("esgd.operators", "esgd.engines", "esgd.recipe", "torch.optim"),
 )
 """Where the values live that a recipe, a manifest or a checkpoint is made of."""

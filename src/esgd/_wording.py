@@ -13,6 +13,9 @@ _UNSAID: tuple[Any, ...] = (
     [],
     {"kind": "constant"},
 )  # nothing, and a learning rate that does not change within a generation
+_OFF = {"warmup": 0, "accumulate": 1}
+"""Fields that say nothing at these values."""
+
 _RANGES = {"uniform": "U[{low}, {high}]", "log_uniform": "log U[{low}, {high}]", "integers": "{{{low} … {high}}}"}
 
 
@@ -68,7 +71,11 @@ def in_words(value: Any) -> str:
 
 def _strategy(table: Mapping[str, Any]) -> str:
     kind = str(table["kind"])
-    fields = {name: item for name, item in table.items() if name != "kind" and item not in _UNSAID}
+    fields = {
+        name: item
+        for name, item in table.items()
+        if name != "kind" and item not in _UNSAID and (name not in _OFF or item != _OFF[name])
+    }
     if kind in _RANGES and {"low", "high"} <= set(fields):
         return _RANGES[kind].format(low=in_words(fields["low"]), high=in_words(fields["high"]))
     if kind == "mixture" and "species" in fields:

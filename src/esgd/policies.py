@@ -14,6 +14,7 @@ from esgd._serialization import construct, decode, encode
 from esgd._trust import NAMES_CODE, imported
 from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
+from esgd.groups import Groups, settled_groups
 from esgd.schedules import Constant, Schedule
 
 __all__ = ["Policy"]
@@ -24,21 +25,26 @@ GREATEST = torch.finfo(torch.float32).max
 
 _LR = "A learning rate of a policy is a finite number, not negative. Correct it."
 _CLIP = "It is the largest gradient norm that is let through. Use None for no clipping."
-_RESERVED = ("optimizer", "settings", "schedule", "annealing", "clip_norm")
+ACCUMULATE = (
+    "It is the number of batches whose mean gradient one step of the optimizer takes. Use 1 for each by itself."
+)
+_RESERVED = ("optimizer", "settings", "schedule", "annealing", "clip_norm", "accumulate", "groups")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What one individual trains with during one SGD step.
 
-    | field       | meaning                                                                            |
-    |-------------|------------------------------------------------------------------------------------|
-    | `optimizer` | a class of `torch.optim` in lower case ("sgd", "adamw"), or "package.module:Class" |
-    | `hyper`     | its keyword arguments; `lr` is applied as it is, annealing included                |
-    | `settings`  | settings of the task: batch size, dropout, …                                       |
-    | `schedule`  | factor on `lr` inside the generation                                               |
-    | `annealing` | γ^k, the factor of the generation in `lr`; lr / annealing is the drawn value        |
-    | `clip_norm` | largest gradient norm, or None                                                     |
+    | field        | meaning                                                                              |
+    |--------------|--------------------------------------------------------------------------------------|
+    | `optimizer`  | a class of `torch.optim` in lower case ("sgd", "adamw"), or "package.module:Class"   |
+    | `hyper`      | its keyword arguments; `lr` is applied as it is, annealing included                  |
+    | `settings`   | settings of the task: batch size, dropout, …                                         |
+    | `schedule`   | factor on `lr` inside the generation                                                 |
+    | `annealing`  | γ^k, the factor of the generation in `lr`; lr / annealing is the drawn value         |
+    | `clip_norm`  | largest gradient norm, or None                                                       |
+    | `accumulate` | batches whose mean gradient one step takes; the last step of an epoch takes the rest |
+    | `groups`     | parameters with another learning rate or weight decay; see `esgd.groups`             |
 
     >>> print(Policy(optimizer="adam", hyper={"lr": 2.7e-4}))
     adam lr=0.00027
@@ -50,6 +56,8 @@ class Policy:
     schedule: Schedule = field(default_factory=Constant)
     annealing: float = 1.0
     clip_norm: float | None = None
+    accumulate: int = 1
+    groups: Groups = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, str):
@@ -66,6 +74,8 @@ class Policy:
         check_function("schedule", self.schedule, "moment", meaning=SCHEDULE)
         check_field(self, "annealing", at_least=0, meaning="It is the factor γ^k in the learning rate. Use 1 for none.")
         check_clip_norm(self.clip_norm)
+        check_field(self, "accumulate", at_least=1, whole=True, meaning=ACCUMULATE)
+        object.__setattr__(self, "groups", settled_groups(self.groups))
 
     def __str__(self) -> str:
         return phrase({"optimizer": self.optimizer, **self.hyper, "settings": self.settings})
@@ -74,6 +84,7 @@ class Policy:
         """One flat JSON object, lossless: `optimizer`, its hyper-parameters, then the rest where it is set."""
         rest = {name: getattr(self, name) for name in _RESERVED[1:]}
         unset = {"settings": {}, "schedule": Constant(), "annealing": 1.0, "clip_norm": None}
+        unset |= {"accumulate": 1, "groups": ()}
         set_ = {name: encode(value) for name, value in rest.items() if value != unset[name]}
         return {"optimizer": self.optimizer, **encode(dict(self.hyper)), **set_}
 

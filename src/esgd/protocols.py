@@ -133,7 +133,8 @@ class Weighted(Protocol):
     """A task whose fitness is not divided by the number of samples: targets have weights, or some do not count."""
 
     def divisor(self, batch: Batch) -> float:
-        """What the sum over a part counts as, in samples; it does not depend on the network."""
+        """What the sum over a part counts as, in samples; it does not depend on the network. Also of a training batch,
+        whose mean loss counts as so much where gradients are accumulated."""
         ...
 
 

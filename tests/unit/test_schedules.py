@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import cos, inf, nan, pi
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 import esgd
 from esgd.errors import RecipeError
-from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Tail
+from esgd.schedules import Constant, Cosine, CosineRun, Linear, Moment, Steps, Swa, Tail
 from esgd.species import Optimizer
 from tests.small import RECORDING_SGD, RecordingSgd, classify
 
@@ -133,3 +135,71 @@ def test_a_function_without_a_name_cannot_be_written_down_and_is_refused_before_
     with pytest.raises(RecipeError, match="<lambda> has no importable name.*top level of a module"):
         next(esgd.evolve(classify(), esgd.Recipe(population=2, species=species), seed=0))
     assert RecordingSgd.steps == []
+
+
+WARMED = [Cosine, Linear, Tail, CosineRun, Swa]
+
+
+def at(schedule: Any, share: float) -> float:
+    """The factor after a share of a run that is one generation."""
+    return schedule(Moment(epoch=20 * share, epochs=20, before=0, total=20))
+
+
+@pytest.mark.parametrize("schedule", [*WARMED, partial(Steps, after=(15,))], ids=str)
+def test_a_warm_up_rises_in_a_straight_line_from_near_nothing(schedule: Any) -> None:
+    warm = schedule(warmup=0.25)
+    assert [at(warm, share) for share in (0, 0.05, 0.1, 0.2)] == pytest.approx([0.01, 0.208, 0.406, 0.802])
+    assert at(warm, 0.25) == pytest.approx(1)
+    assert at(warm, 0.99) == pytest.approx(at(schedule(), 0.99), abs=0.01), "it ends where it would without"
+
+
+def test_what_falls_all_the_time_falls_in_the_time_that_is_left() -> None:
+    assert at(Cosine(floor=0, warmup=0.2), 0.6) == pytest.approx(0.5)
+    assert at(CosineRun(warmup=0.2), 0.6) == pytest.approx(0.5)
+    assert at(Linear(floor=0.2, warmup=0.2), 0.6) == pytest.approx(0.6)
+    assert at(Linear(floor=1, warmup=0.2), 0.6) == 1, "constant after a warm-up"
+    assert at(Cosine(floor=0.1, warmup=1), 0.5) == pytest.approx(0.505), "nothing but a warm-up"
+
+
+def test_marks_of_its_own_stay_where_they_are() -> None:
+    assert course(Tail(floor=0.2, warmup=0.1), 3)[1:] == course(Tail(floor=0.2), 3)[1:]
+    assert at(Steps(after=(15,), warmup=0.2), 0.75) == pytest.approx(0.1)
+    assert at(Swa(warmup=0.2), 0.6) == at(Swa(), 0.6)
+
+
+def test_a_schedule_of_a_generation_warms_up_in_each_and_one_of_the_run_once() -> None:
+    later = Moment(epoch=0, epochs=4, before=8, total=12)
+    assert Cosine(warmup=0.1)(later) == pytest.approx(0.01)
+    assert CosineRun(warmup=0.1)(later) == pytest.approx((1 + cos(pi * 17 / 27)) / 2)
+
+
+@given(
+    st.sampled_from([*WARMED, partial(Steps, after=(2, 5))]),
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_no_warm_up_is_the_schedule_bit_by_bit(schedule: Any, epochs: int, before: int, share: float) -> None:
+    moment = Moment(epoch=share * epochs, epochs=epochs, before=before, total=before + epochs)
+    assert schedule(warmup=0)(moment) == schedule()(moment) == BEFORE[schedule_name(schedule)](moment)
+
+
+def schedule_name(schedule: Any) -> str:
+    return str(getattr(schedule, "func", schedule).__name__)
+
+
+BEFORE: dict[str, Callable[[Moment], float]] = {  # as they were written before there was a warm-up
+    "Cosine": lambda m: 0.01 + (1.0 - 0.01) * 0.5 * (1.0 + cos(pi * (m.epoch / m.epochs))),
+    "Linear": lambda m: 1.0 - (1.0 - 0.01) * m.epoch / m.epochs,
+    "Tail": lambda m: 0.01 + (1.0 - 0.01) * 0.5 * (1.0 + cos(pi * max(0.0, m.epoch - (m.epochs - 1)))),
+    "CosineRun": lambda m: 0.0 + 1.0 * 0.5 * (1.0 + cos(pi * min(1.0, (m.before + m.epoch) / m.total))),
+    "Swa": lambda m: 1.0 - (1.0 - 0.05) * min(1.0, max(0.0, ((m.before + m.epoch) / m.total / 0.75 - 0.5) / 0.4)),
+    "Steps": lambda m: float(0.1 ** sum(m.before + m.epoch >= epoch for epoch in (2, 5))),
+}
+
+
+@pytest.mark.parametrize("warmup", [-0.1, 1.5, nan, "x", True])
+@pytest.mark.parametrize("schedule", [*WARMED, partial(Steps, after=(15,))], ids=str)
+def test_a_warm_up_that_is_no_share_is_refused(schedule: Any, warmup: Any) -> None:
+    with pytest.raises(RecipeError, match="warmup=.*is not (in|a number).*Use warmup=0.1 for a tenth, 0 for none"):
+        schedule(warmup=warmup)

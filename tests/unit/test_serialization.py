@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import esgd
-from esgd import Policy, operators, schedules, sizes, species
+from esgd import Policy, groups, operators, schedules, sizes, species
 from esgd._serialization import decode, digest, encode
 from esgd.errors import RecipeError
+from esgd.groups import Group, NoDecay
 from esgd.operators import (
     Anchor,
     Averaged,
@@ -81,12 +82,12 @@ counts = st.integers(0, 10**6)
 
 any_schedule = st.one_of(
     st.just(Constant()),
-    floors.map(lambda floor: Cosine(floor=floor)),
-    floors.map(lambda floor: Linear(floor=floor)),
-    floors.map(lambda floor: Tail(floor=floor)),
-    floors.map(lambda floor: CosineRun(floor=floor)),
-    st.builds(Swa, start=probability, floor=floors),
-    st.builds(Steps, after=st.lists(counts, max_size=3), factor=positive),
+    st.builds(Cosine, floor=floors, warmup=floors),
+    st.builds(Linear, floor=floors, warmup=floors),
+    st.builds(Tail, floor=floors, warmup=floors),
+    st.builds(CosineRun, floor=floors, warmup=floors),
+    st.builds(Swa, start=probability, floor=floors, warmup=floors),
+    st.builds(Steps, after=st.lists(counts, max_size=3), factor=positive, warmup=floors),
 )
 any_distribution = st.one_of(
     ranges.map(lambda range_: Uniform(*range_)),
@@ -97,6 +98,9 @@ any_distribution = st.one_of(
 )
 keywords = st.dictionaries(st.sampled_from(["weight_decay", "foreach"]), positive | any_distribution, max_size=2)
 settings = st.dictionaries(st.sampled_from(["batch_size", "dropout"]), positive | any_distribution, max_size=2)
+any_group = st.just(NoDecay()) | st.builds(
+    Group, names=st.text(max_size=3), lr_factor=floors, weight_decay=st.none() | positive
+)
 any_policy = st.builds(
     Policy,
     optimizer=st.sampled_from(["sgd", "adam"]),
@@ -110,6 +114,8 @@ common: dict[str, Any] = {
     "settings": settings,
     "schedule": any_schedule,
     "clip_norm": st.none() | positive,
+    "accumulate": st.integers(1, 9) | st.just(Choice((1, 2))),
+    "groups": st.lists(any_group, max_size=2),
 }
 any_pool = st.one_of(
     st.builds(
@@ -194,7 +200,7 @@ def test_every_strategy_goes_through_toml_and_json_and_comes_back(value: Any) ->
 
 
 def test_no_strategy_is_left_out_of_the_round_trip() -> None:
-    public = {getattr(room, name) for room in (operators, species, schedules, sizes) for name in room.__all__}
+    public = {getattr(room, name) for room in (operators, species, schedules, groups, sizes) for name in room.__all__}
     public -= {OffspringKind}  # a protocol
     spelt = {thing for thing in public if isinstance(thing, type)}
     covered = {
@@ -203,7 +209,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
         *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup),
-        *(Funnel, Each, Shared, PerIndividual, Earned),
+        *(Funnel, Each, Shared, PerIndividual, Earned, Group, NoDecay),
     }
     assert spelt == covered
 

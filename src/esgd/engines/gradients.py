@@ -19,7 +19,8 @@ def takes_sparse(policy: Policy) -> bool:
     ... )
     (True, False)
     """
-    cls, alone = optimizer_class(policy.optimizer), not policy.hyper.get("weight_decay") and policy.clip_norm is None
+    decays = policy.hyper.get("weight_decay") or any(getattr(each, "weight_decay", None) for each in policy.groups)
+    cls, alone = optimizer_class(policy.optimizer), not decays and policy.clip_norm is None
     if cls in (torch.optim.SGD, torch.optim.Adagrad):
         return alone
     return cls is torch.optim.SparseAdam or not cls.__module__.startswith("torch.optim")

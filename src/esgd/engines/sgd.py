@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd._averages import IterateAverage
+from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
 from esgd.engines.network import Network
-from esgd.engines.optimizers import build_optimizer, kept_state
+from esgd.engines.optimizers import build_optimizer, changes, kept_state
 from esgd.errors import TaskError
 from esgd.genome import Row
 from esgd.ledger import Work
@@ -43,9 +44,10 @@ class Snapshot:
 
 @dataclass(eq=False)
 class BegunEpoch:
-    """An epoch that a trajectory has paused in: its batches, how many were taken, and the global generators then."""
+    """An epoch that a trajectory has paused in: the batches of each step, how many steps were taken, and the global
+    generators then."""
 
-    batches: Iterator[Batch]
+    batches: Iterator[tuple[Batch, ...]]
     number: int = 0
     state: Any = None
 
@@ -75,9 +77,12 @@ class SequentialTrajectory:
         self._begun: BegunEpoch | None = None
         network.load(start.row, start.buffers)
         network.prepare(policy.settings)
-        self.optimizer = build_optimizer(network.parameters, policy, start.optimizer_state, fused=not network.sparse)
+        self._changes = changes(network.setup.genome, policy)
+        self.optimizer = build_optimizer(
+            network.parameters, policy, start.optimizer_state, fused=not network.sparse, changes=self._changes
+        )
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
-        self._steps = self.task.steps(policy.settings)
+        self._steps = optimizer_steps(self.task, policy)
         self._taken = round(step.before * (self._steps or 0))
         self._repeats = repeats(self.task, policy.settings)
         self._densifies = network.sparse and not takes_sparse(policy)
@@ -99,7 +104,7 @@ class SequentialTrajectory:
             self._train_epoch(last, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
-        """Batches up to number `last`, or to the end of the epoch."""
+        """Steps up to number `last`, or to the end of the epoch."""
         s, begun = self._epoch, self._begun
         if self._standing is not None:
             self.network.setup.genome.write(*self._standing, self.network.module)
@@ -107,7 +112,8 @@ class SequentialTrajectory:
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", s)):
             self.network.enter(training=True).reseed(self.seeds.at("own", s, *([begun.number] if begun else [])))
             if begun is None:
-                begun = BegunEpoch(iter(self.task.batches(self.seeds.at("data", s), self.policy.settings)))
+                batches = self.task.batches(self.seeds.at("data", s), self.policy.settings)
+                begun = BegunEpoch(batches_of_steps(batches, self.policy.accumulate))
             else:
                 set_global_state(begun.state)
             try:
@@ -126,10 +132,10 @@ class SequentialTrajectory:
         self._fitness, self.moved, self._placed, self._place = nan, True, False, self._place + 1
 
     def _train_batches(self, begun: BegunEpoch, last: float, averages: Sequence[IterateAverage]) -> int:
-        """Returns the number of the next batch."""
+        """Returns the number of the next step."""
         number, steps = begun.number, self._steps or inf
-        for batch in islice(begun.batches, None if last == inf else int(last) - number):
-            self._update(batch, self._epoch + number / steps)
+        for batches in islice(begun.batches, None if last == inf else int(last) - number):
+            self._update(batches, self._epoch + number / steps)
             number += 1
             self._pull()
             for average in averages:
@@ -150,25 +156,22 @@ class SequentialTrajectory:
         ):
             parameter.lerp_(there.to(parameter.device), anchor.strength)
 
-    def _update(self, batch: Batch, epoch: float) -> None:
+    def _update(self, batches: Sequence[Batch], epoch: float) -> None:
         step, network = self.step, self.network
-        samples = self.task.size(batch) * self._repeats
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self.policy.schedule(moment)
+        shares = batch_shares(self.task, batches)
 
         def closure() -> Tensor:
             for parameter in network.parameters:
                 parameter.grad = None  # the next backward writes there, nothing has to be zeroed
-            loss = checked_loss(network.judge(self.task.loss, batch))
-            loss.backward()
+            losses = [self._backward(batch, share) for batch, share in zip(batches, shares, strict=True)]
             if self._densifies:
                 make_dense(network.parameters)
             if self.policy.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(network.parameters, self.policy.clip_norm)
-            self.work.sgd_forward += samples
-            self.work.sgd_backward += samples
-            return loss.detach()
+            return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
         try:
             self.optimizer.step(closure)  # type: ignore[arg-type]
@@ -176,6 +179,16 @@ class SequentialTrajectory:
             if not begin_late_momentum(self.optimizer):
                 raise
             self.optimizer.step()
+
+    def _backward(self, batch: Batch, share: float) -> Tensor:
+        """Add a batch's share to the gradients of a step; returns its share of the loss."""
+        samples = self.task.size(batch) * self._repeats
+        loss = checked_loss(self.network.judge(self.task.loss, batch))
+        loss = loss if share == 1 else loss * share
+        loss.backward()
+        self.work.sgd_forward += samples
+        self.work.sgd_backward += samples
+        return loss.detach()
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
@@ -234,15 +247,15 @@ class SequentialTrajectory:
             return self._brought  # nothing was trained
         if reached is None or (returns(self.network.setup.baggage) and not self.moved):
             return None
-        kept = kept_state(self.policy, reached.optimizer)
+        kept = kept_state(self.policy, reached.optimizer, self._changes)
         return kept if self._place == reached.place else kept.at(reached.row, reached.buffers)
 
     def _kept(self, state: dict[str, Any]) -> OptimizerState | None:
-        return kept_state(self.policy, state) if self.network.setup.baggage.keeps else None
+        return kept_state(self.policy, state, self._changes) if self.network.setup.baggage.keeps else None
 
 
 def parts_until(until: float, epoch: int, before: float, steps: int | None) -> Iterator[float]:
-    """How an SGD step that is in this epoch gets to `until`: for each epoch, the batch to stop at; inf for its end."""
+    """How an SGD step that is in this epoch gets to `until`: for each epoch, the step to stop at; inf for its end."""
     whole, rest = whole_and_rest(until, before, steps)
     yield from repeat(inf, whole - epoch)
     if rest:

@@ -45,7 +45,7 @@ LEDGER = {
 SHARES = ("error", "wer")  # test metrics that are shown in percent, as the paper does
 _FIRST = ("nesterov", "lr", "momentum")  # the order of the paper's table
 _UNSAID = {"betas": [0.9, 0.999]}  # ADAM's β are fixed in the paper, and its table leaves them out
-_NOT_HYPER = ("optimizer", "settings", "schedule", "annealing", "clip_norm")
+_NOT_HYPER = ("optimizer", "settings", "schedule", "annealing", "clip_norm", "accumulate", "groups")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """The pools an individual's optimizer comes from: "hyper-parameters are randomly selected from a pre-defined range
 … an annealing schedule is applied to the range of the learning rate over generations" (§3.3).
 
+All pools take `schedule`, `clip_norm`, `accumulate` (a number, or a distribution of whole numbers) and `groups` of a
+`Policy`; `groups` in any of the forms of `esgd.groups`.
+
 The range of generation k is [γ^k a_0, γ^k b_0] with k from 1, as in the paper's tables. Where γ is not given it is
 chosen so that γ^K = 0.05. Scaling the range scales the draw, so a draw is a0…b0 first and annealed after.
 """
@@ -15,7 +18,8 @@ from typing import Any
 from esgd._trust import NAMES_CODE
 from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
-from esgd.policies import SCHEDULE, Policy, check_clip_norm, optimizer_class
+from esgd.groups import decays, settled_groups
+from esgd.policies import ACCUMULATE, SCHEDULE, Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
 from esgd.schedules import Constant, Schedule
 from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
@@ -59,6 +63,8 @@ class Sgd:
     settings: Mapping[str, Any] = field(default_factory=dict)
     schedule: Schedule = Constant()
     clip_norm: float | None = None
+    accumulate: int | Distribution = 1
+    groups: Any = ()
 
     def __post_init__(self) -> None:
         _check(self, "sgd", own=("lr", "momentum", "nesterov"))
@@ -86,6 +92,8 @@ class Adam:
     settings: Mapping[str, Any] = field(default_factory=dict)
     schedule: Schedule = Constant()
     clip_norm: float | None = None
+    accumulate: int | Distribution = 1
+    groups: Any = ()
 
     def __post_init__(self) -> None:
         _check(self, "adam")
@@ -105,6 +113,8 @@ class Optimizer:
     settings: Mapping[str, Any] = field(default_factory=dict)
     schedule: Schedule = Constant()
     clip_norm: float | None = None
+    accumulate: int | Distribution = 1
+    groups: Any = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -128,6 +138,8 @@ def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: 
         schedule=pool.schedule,
         annealing=annealing,
         clip_norm=pool.clip_norm,
+        accumulate=draw(pool.accumulate, request.seeds("accumulate")),
+        groups=pool.groups,
     )
 
 
@@ -147,6 +159,9 @@ def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = 
     if pool.gamma is not None:
         check_field(pool, "gamma", above=0, at_most=1, meaning=_GAMMA)
     check_clip_norm(pool.clip_norm)
+    if not is_distribution(pool.accumulate):
+        check_field(pool, "accumulate", at_least=1, whole=True, meaning=ACCUMULATE)
+    object.__setattr__(pool, "groups", settled_groups(pool.groups))
     check_function("schedule", pool.schedule, "moment", meaning=SCHEDULE)
     for name in ("hyper", "settings"):
         if not isinstance(getattr(pool, name), Mapping):
@@ -155,6 +170,12 @@ def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = 
                 f"Use for example {name}={{'weight_decay': 1e-4}}."
             )
     _check_keywords(pool.hyper, optimizer, own)
+    known = _keywords(optimizer)
+    if decays(pool.groups) and known is not None and "weight_decay" not in known:
+        raise RecipeError(
+            f"groups={shown(pool.groups)} has a weight decay, but optimizer={optimizer!r} takes no 'weight_decay'. "
+            f"Leave it out, or use an optimizer with weight decay, such as 'adamw'."
+        )
 
 
 def _check_rate(pool: Sgd | Adam | Optimizer) -> None:
@@ -174,10 +195,10 @@ def _check_keywords(hyper: Mapping[str, Any], optimizer: str, own: tuple[str, ..
                 f"hyper has {name}={hyper[name]!r}, which the pool draws and anneals by its own rule. Two values for "
                 f"one keyword contradict each other. Use {_OWN[name]} of the pool instead."
             )
-    takes = signature(optimizer_class(optimizer)).parameters
-    if any(each.kind is Parameter.VAR_KEYWORD for each in takes.values()):
+    takes = _keywords(optimizer)
+    if takes is None:
         return
-    known = [name for name in takes if name not in ("params", *own)]
+    known = [name for name in takes if name not in own]
     for name in hyper:
         if name not in known:
             raise RecipeError(
@@ -185,3 +206,11 @@ def _check_keywords(hyper: Mapping[str, Any], optimizer: str, own: tuple[str, ..
                 f"an individual becomes the keywords of its optimizer. {did_you_mean(str(name), known)} What the task "
                 f"understands belongs into settings."
             )
+
+
+def _keywords(optimizer: str) -> list[str] | None:
+    """What an optimizer takes besides the parameters; None if it takes anything."""
+    takes = signature(optimizer_class(optimizer)).parameters
+    if any(each.kind is Parameter.VAR_KEYWORD for each in takes.values()):
+        return None
+    return [name for name in takes if name != "params"]

@@ -23,6 +23,7 @@ from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
 from esgd.tasks.outputs import average_for
 from esgd.tasks.samples import some_samples
+from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches, soft_loss
 from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
 from esgd.tasks.weights import target_weights
 
@@ -68,7 +69,8 @@ class Supervised:
     |               | own losses, and False for others unless you say so                                             |
 
     A batch is (*inputs, target), and the network is called as network(*inputs). Settings that a policy may have:
-    `batch_size`, and `dropout`, the probability of every `nn.Dropout` layer.
+    `batch_size`; `dropout`, the probability of every `nn.Dropout` layer; and, for the training loss alone,
+    `label_smoothing` of a cross entropy and `mixup`, the α of Beta(α, α), from which the share of a sample is drawn.
 
     >>> x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
     >>> task = Supervised(lambda: nn.Linear(4, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
@@ -126,7 +128,7 @@ class Supervised:
     # Training
 
     def prepare(self, module: nn.Module, settings: Settings) -> None:
-        known = ("batch_size", "dropout")
+        known = ("batch_size", "dropout", *SETTINGS)
         for name in settings:
             if name not in known:
                 raise TaskError(
@@ -135,6 +137,7 @@ class Supervised:
                     "task."
                 )
         self._batch_size(settings)
+        check_soft_targets(settings, self._loss)
         layers = [layer for layer in module.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
         if "dropout" in settings and (not layers or not 0 <= settings["dropout"] <= 1):
             raise TaskError(
@@ -147,12 +150,12 @@ class Supervised:
             layer.p = settings.get("dropout", default)
 
     def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
-        return self._train.epoch(seeds, self._batch_size(settings))
+        return soft_batches(self._train.epoch(seeds, self._batch_size(settings)), seeds, settings)
 
     def batches_together(self, seeds: Sequence[Seeds], settings: Settings) -> Iterable[Batch] | None:
         if not isinstance(self._train, StackedSource):
             return None
-        return self._train.epochs(seeds, self._batch_size(settings))
+        return soft_batches(self._train.epochs(seeds, self._batch_size(settings)), seeds, settings)
 
     def steps(self, settings: Settings) -> int | None:
         samples = self._train.samples
@@ -187,7 +190,7 @@ class Supervised:
     def size(self, batch: Batch) -> int:
         if batch is None:  # all of the fitness
             return 1 if self._fitness is None else self._fitness.samples or _count(self._fitness)
-        return len(_checked_form(batch)[-1])
+        return len(plain_target(_checked_form(batch)[-1]))
 
     def divisor(self, batch: Batch) -> float:
         if batch is None:
@@ -196,7 +199,7 @@ class Supervised:
 
     def _counts(self, batch: Batch) -> Tensor | int:
         """What a batch counts as in a mean over a split: its samples, or the weight of its targets."""
-        target = _checked_form(batch)[-1]
+        target = plain_target(_checked_form(batch)[-1])
         if self._weights is None or not isinstance(target, Tensor) or target.is_floating_point():
             return self.size(batch)
         return self._weights.total(target)
@@ -315,7 +318,7 @@ class Supervised:
         """The loss as a scalar mean or one value per sample, and the network's output."""
         n = self.size(batch)
         output = module(*batch[:-1])
-        value = self._loss(output, batch[-1])
+        value = soft_loss(self._loss, output, batch[-1])
         if not isinstance(value, Tensor):
             raise TaskError(
                 f"the loss returned {type(value).__name__} {value!r}. It must return a torch tensor that gradients can "

@@ -33,9 +33,15 @@ RECIPE = Recipe(
 POLICIES = (
     Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.9, "nesterov": True}),
     Policy(optimizer="adam", hyper={"lr": 0.01, "betas": (0.9, 0.999)}),
-    Policy(optimizer="sgd", hyper={"lr": 0.2, "weight_decay": 0.01}, schedule=Cosine(), settings={"batch_size": 16}),
+    Policy(
+        optimizer="sgd",
+        hyper={"lr": 0.2, "weight_decay": 0.01},
+        schedule=Cosine(warmup=0.2),
+        settings={"batch_size": 16, "label_smoothing": 0.1, "mixup": 0.2},
+        accumulate=2,
+    ),
     Policy(optimizer="sgd", hyper={"lr": 1e38}),  # diverges
-    Policy(optimizer="adamw", hyper={"lr": 0.003}, clip_norm=0.1),
+    Policy(optimizer="adamw", hyper={"lr": 0.003}, clip_norm=0.1, groups="no_decay"),
 )
 
 

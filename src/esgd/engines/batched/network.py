@@ -73,7 +73,8 @@ class BatchedNetwork:
         columns, update = equations.begin(factors, used), equations.update
         if update not in self._steps:
             self._steps[update] = Traced(self._stepping(update), self.module, compile=self.computing.compile)
-        key = _count(stacks), repr(settings), tuple(columns), limits is None
+        forms = tuple((name, column.dim()) for name, column in columns.items())
+        key = _count(stacks), repr(settings), forms, limits is None
         self._steps[update](key, stacks, buffers, equations.state, columns, limits, batch)
 
     def _stepping(self, update: Callable[..., None]) -> Callable[..., None]:

@@ -18,6 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from esgd.engines.optimizers import build_optimizer, kept_state, state_kind
+from esgd.groups import Change
 from esgd.policies import Policy, optimizer_class
 from esgd.population import OptimizerState
 
@@ -26,7 +27,11 @@ Gradients = Sequence[Tensor | None]
 """None where the loss does not depend on a parameter: that one is left alone."""
 
 Columns = dict[str, Tensor]
-"""A number for each row, by what it is; what is nought for every row is left out."""
+"""A number for each row, by what it is; what is nought for every row is left out. Where a policy has groups, there are
+as many columns as parameters, (p, n)."""
+
+Changes = Sequence[Sequence[Change]]
+"""For each row what its groups change for each parameter; nothing if it has no groups."""
 
 State = Mapping[str, Stacks]
 """What an optimizer remembers, by name: a stack for each parameter."""
@@ -89,16 +94,21 @@ def over(column: Tensor, stack: Tensor) -> Tensor:
     return column.view(-1, *[1] * (stack.dim() - 1))
 
 
-class Rates:
-    """Learning rates under their schedules: a new column only where a factor has changed."""
+def columns_for(columns: Columns, number: int, stack: Tensor) -> Columns:
+    """The columns of one parameter, in a form that fits its stack."""
+    return {name: over(values if values.dim() == 1 else values[number], stack) for name, values in columns.items()}
 
-    def __init__(self, rates: Sequence[float], like: Tensor) -> None:
+
+class Rates:
+    """Learning rates under their schedules, (n,) or (p, n): new columns only where a factor has changed."""
+
+    def __init__(self, rates: Tensor, like: Tensor) -> None:
         self._rates, self._like = rates, like
         self._factors: Sequence[float] | None = None
 
     def at(self, factors: Sequence[float]) -> Tensor:
         if factors != self._factors:
-            scaled = [rate * factor for rate, factor in zip(self._rates, factors, strict=True)]
+            scaled = self._rates * torch.tensor(factors, dtype=torch.float64)
             self._factors, self._column = factors, _column(scaled, self._like)
         return self._column
 
@@ -106,19 +116,26 @@ class Rates:
 class StackedSGD:
     """`torch.optim.SGD` (momentum, dampening, Nesterov, weight decay) for n rows."""
 
-    def __init__(self, stacks: Stacks, policies: Sequence[Policy], carried: Sequence[OptimizerState | None]) -> None:
+    def __init__(
+        self,
+        stacks: Stacks,
+        policies: Sequence[Policy],
+        carried: Sequence[OptimizerState | None],
+        changes: Changes = (),
+    ) -> None:
         self.stacks, self.policies = stacks, policies
         groups, like = [_defaults(policy) for policy in policies], stacks[0]
         # Without momentum torch ignores dampening.
         self._kept = _column([1.0 - (group["dampening"] if group["momentum"] else 0.0) for group in groups], like)
         self._dampened = bool((self._kept != 1).any())
+        rates, decay = _changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
         self._columns = _some(
             like,
-            momentum=[group["momentum"] for group in groups],
-            decay=[group["weight_decay"] for group in groups],
-            nesterov=[float(group["nesterov"]) for group in groups],
+            momentum=_numbers([group["momentum"] for group in groups]),
+            decay=decay,
+            nesterov=_numbers([group["nesterov"] for group in groups]),
         )
-        self._rates = Rates([-group["lr"] for group in groups], like)
+        self._rates = Rates(-rates, like)
         self.state: State = {"velocity": [torch.zeros_like(stack) for stack in stacks]}
         self.fresh = torch.ones(len(policies), dtype=torch.bool, device=like.device)
         self.used: Sequence[int] = range(len(stacks))
@@ -137,10 +154,10 @@ class StackedSGD:
 
     @staticmethod
     def update(stacks: Stacks, state: State, gradients: Gradients, columns: Columns) -> None:
-        for stack, velocity, gradient in zip(stacks, state["velocity"], gradients, strict=True):
+        for number, (stack, velocity, gradient) in enumerate(zip(stacks, state["velocity"], gradients, strict=True)):
             if gradient is None:
                 continue
-            column = {name: over(values, stack) for name, values in columns.items()}
+            column = columns_for(columns, number, stack)
             if "decay" in column:
                 gradient = torch.addcmul(gradient, stack, column["decay"])
             if "momentum" not in column:
@@ -175,17 +192,21 @@ class StackedSGD:
 class StackedAdam:
     """`torch.optim.Adam` and `AdamW` for n rows."""
 
-    def __init__(self, stacks: Stacks, policies: Sequence[Policy], carried: Sequence[OptimizerState | None]) -> None:
+    def __init__(
+        self,
+        stacks: Stacks,
+        policies: Sequence[Policy],
+        carried: Sequence[OptimizerState | None],
+        changes: Changes = (),
+    ) -> None:
         self.stacks, self.policies = stacks, policies
         groups, like = [_defaults(policy) for policy in policies], stacks[0]
-        decoupled = [optimizer_class(policy.optimizer) is torch.optim.AdamW for policy in policies]
-        decay = [group["weight_decay"] for group in groups]
-        self._rates = torch.tensor([group["lr"] for group in groups], dtype=torch.float64)
+        decoupled = torch.tensor([optimizer_class(policy.optimizer) is torch.optim.AdamW for policy in policies])
+        rates, decay = _changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
+        self._rates = rates
         self._betas = torch.tensor([group["betas"] for group in groups], dtype=torch.float64)
-        self._decoupled = torch.tensor(
-            [value if is_w else 0.0 for value, is_w in zip(decay, decoupled, strict=True)], dtype=torch.float64
-        )
-        self._columns = _some(like, decay=[0.0 if w else value for value, w in zip(decay, decoupled, strict=True)])
+        self._decoupled = torch.where(decoupled, decay, 0.0)
+        self._columns = _some(like, decay=torch.where(decoupled, 0.0, decay))
         self._columns["eps"] = _column([group["eps"] for group in groups], like)
         self._columns["first"], self._columns["second"] = (_column(1.0 - self._betas[:, i], like) for i in (0, 1))
         self.taken = torch.zeros(len(policies), dtype=torch.float64)
@@ -209,10 +230,11 @@ class StackedAdam:
 
     @staticmethod
     def update(stacks: Stacks, state: State, gradients: Gradients, columns: Columns) -> None:
-        for stack, mean, square, gradient in zip(stacks, state["mean"], state["square"], gradients, strict=True):
+        parts = zip(stacks, state["mean"], state["square"], gradients, strict=True)
+        for number, (stack, mean, square, gradient) in enumerate(parts):
             if gradient is None:
                 continue
-            column = {name: over(values, stack) for name, values in columns.items()}
+            column = columns_for(columns, number, stack)
             if "decay" in column:
                 gradient = torch.addcmul(gradient, stack, column["decay"])
             if "shrink" in column:
@@ -246,11 +268,18 @@ class StackedAdam:
 class SeparateOptimizers:
     """Any other optimizer: `torch.optim`'s own, one for each row, on views of the stacks."""
 
-    def __init__(self, stacks: Stacks, policies: Sequence[Policy], carried: Sequence[OptimizerState | None]) -> None:
-        self.policies = policies
+    def __init__(
+        self,
+        stacks: Stacks,
+        policies: Sequence[Policy],
+        carried: Sequence[OptimizerState | None],
+        changes: Changes = (),
+    ) -> None:
+        self.policies, self._changes = policies, changes or [()] * len(policies)
         self.rows = [[nn.Parameter(stack[row]) for stack in stacks] for row in range(len(policies))]
         self.optimizers = [
-            build_optimizer(row, policy, state) for row, policy, state in zip(self.rows, policies, carried, strict=True)
+            build_optimizer(row, policy, state, changes=changed)
+            for row, policy, state, changed in zip(self.rows, policies, carried, self._changes, strict=True)
         ]
         self.rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
 
@@ -270,7 +299,7 @@ class SeparateOptimizers:
             self.optimizers[row].load_state_dict(copy.deepcopy(snapshot[row]))
 
     def kept_state(self, snapshot: list[dict[str, Any]], row: int) -> OptimizerState:
-        return kept_state(self.policies[row], snapshot[row])
+        return kept_state(self.policies[row], snapshot[row], self._changes[row])
 
 
 def clipped(gradients: Gradients, limits: Tensor) -> list[Tensor | None]:
@@ -300,9 +329,28 @@ def _column(values: Sequence[float] | Tensor, like: Tensor) -> Tensor:
     return torch.as_tensor(values, dtype=like.dtype, device=like.device)
 
 
-def _some(like: Tensor, **values: Sequence[float]) -> Columns:
+def _some(like: Tensor, **values: Tensor) -> Columns:
     """The columns in which there is something."""
-    return {name: _column(numbers, like) for name, numbers in values.items() if any(numbers)}
+    return {name: _column(numbers, like) for name, numbers in values.items() if numbers.any()}
+
+
+def _numbers(values: Sequence[float]) -> Tensor:
+    return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+
+def _changed(rates: Sequence[float], decay: Sequence[float], changes: Changes) -> tuple[Tensor, Tensor]:
+    """Learning rates and weight decays, (n,), or (p, n) where a row has groups."""
+    if not any(changes):
+        return _numbers(rates), _numbers(decay)
+    parameters = max(map(len, changes))
+    rows = [row or [Change()] * parameters for row in changes]
+    factors = [[1.0 if change.lr_factor is None else change.lr_factor for change in row] for row in rows]
+    decays = [
+        [usual if change.weight_decay is None else change.weight_decay for change in row]
+        for row, usual in zip(rows, decay, strict=True)
+    ]
+    scaled = _numbers(rates)[:, None] * torch.tensor(factors, dtype=torch.float64)
+    return scaled.T.contiguous(), torch.tensor(decays, dtype=torch.float64).T.contiguous()
 
 
 def _defaults(policy: Policy) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd._averages import IterateAverage
+from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.batched.batches import together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
-from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
+from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family, over
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
+from esgd.engines.optimizers import changes
 from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
 from esgd.ledger import Work
 from esgd.policies import Policy
@@ -39,8 +41,8 @@ class BatchedSnapshot:
 
 
 class BatchedTrajectory:
-    """The trajectories of n individuals with the same settings, in step; those of one family of optimizers are
-    neighbours. `score` takes the fitness of a chunk."""
+    """The trajectories of n individuals with the same settings and as many batches in a step; those of one family of
+    optimizers are neighbours. `score` takes the fitness of a chunk."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class BatchedTrajectory:
         self._begun: BegunEpoch | None = None
         batched.network.prepare(self.settings)
         self._optimizers = self._families([start.optimizer_state for start in starts])
-        self._steps, self._repeats = self.task.steps(self.settings), repeats(self.task, self.settings)
+        self._steps, self._repeats = optimizer_steps(self.task, policies[0]), repeats(self.task, self.settings)
         self._taken = round(step.before * (self._steps or 0))
         clips = [inf if policy.clip_norm is None else policy.clip_norm for policy in policies]
         like = next(iter(self.chunk.stacks.values()))
@@ -88,7 +90,8 @@ class BatchedTrajectory:
                 end += 1
             rows = slice(begin, end)
             stacks = [stack[rows] for stack in self.chunk.stacks.values()]
-            found.append((rows, families[begin](stacks, self.policies[rows], carried[rows])))
+            changed = [changes(self.setup.genome, policy) for policy in self.policies[rows]]
+            found.append((rows, families[begin](stacks, self.policies[rows], carried[rows], changed)))
             begin = end
         return found
 
@@ -104,7 +107,7 @@ class BatchedTrajectory:
             self._train_epoch(last, averages)
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
-        """Batches up to number `last`, or to the end of the epoch."""
+        """Steps up to number `last`, or to the end of the epoch."""
         s, begun = self._epoch, self._begun
         self._go_to_standing()
         self._begun = None
@@ -112,12 +115,13 @@ class BatchedTrajectory:
             own = self.seeds[0].at("own", s, *([begun.number] if begun else []))
             self.batched.network.enter(training=True).reseed(own)
             if begun is None:
-                begun = BegunEpoch(iter(together(self.task, self.seeds, s, self.settings)))
+                dealt = together(self.task, self.seeds, s, self.settings)
+                begun = BegunEpoch(batches_of_steps(dealt, self.policies[0].accumulate))
             else:
                 set_global_state(begun.state)
             steps, stacks = self._steps or inf, list(self.chunk.stacks.values())
-            for batch in islice(begun.batches, None if last == inf else int(last) - begun.number):
-                self._update(batch, s + begun.number / steps)
+            for batches in islice(begun.batches, None if last == inf else int(last) - begun.number):
+                self._update(batches, s + begun.number / steps)
                 begun.number += 1
                 self._pull()
                 for average in averages:
@@ -155,19 +159,18 @@ class BatchedTrajectory:
         self._place = torch.full_like(self._place, self._places)
         self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
 
-    def _update(self, batch: Batch, epoch: float) -> None:
+    def _update(self, batches: Sequence[Batch], epoch: float) -> None:
         step = self.step
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
-        samples = self.task.size(_first(batch)) * self._repeats * len(self.policies)
-        batch = self.batched.computing.to_device(batch)
+        samples = sum(self.task.size(_row(batch, 0)) for batch in batches) * self._repeats * len(self.policies)
         drawn = [schedule(moment) for schedule in self._schedules]
         factors = [drawn[number] for number in self._schedule_of]
         (_, optimizers), *others = self._optimizers
-        if others or isinstance(optimizers, SeparateOptimizers):
-            self._update_apart(batch, factors)
+        if others or len(batches) > 1 or isinstance(optimizers, SeparateOptimizers):
+            self._update_apart(batches, factors)
         else:
             self.batched.step(
-                *(self.chunk.stacks, self.chunk.buffers, batch, self.settings),
+                *(self.chunk.stacks, self.chunk.buffers, self._on_device(batches[0]), self.settings),
                 equations=optimizers,
                 factors=factors,
                 limits=self._limits,
@@ -175,13 +178,29 @@ class BatchedTrajectory:
         self.work.sgd_forward += samples
         self.work.sgd_backward += samples
 
-    def _update_apart(self, batch: Batch, factors: list[float]) -> None:
-        """Where equations differ: all gradients, then one family after the other."""
-        gradients = self.batched.gradients(self.chunk.stacks, self.chunk.buffers, batch, self.settings)
+    def _update_apart(self, batches: Sequence[Batch], factors: list[float]) -> None:
+        """Where equations differ, or a step has several batches: all gradients, then one family after the other."""
+        gradients = self._gradients(batches)
         if self._limits is not None:
             gradients = clipped(gradients, self._limits)
         for rows, optimizers in self._optimizers:
             optimizers.step([None if gradient is None else gradient[rows] for gradient in gradients], factors[rows])
+
+    def _gradients(self, batches: Sequence[Batch]) -> list[Tensor | None]:
+        """Those of each row, of one batch or the mean of several."""
+        stacks, buffers = self.chunk.stacks, self.chunk.buffers
+        found = (self.batched.gradients(stacks, buffers, self._on_device(each), self.settings) for each in batches)
+        if len(batches) == 1:
+            return next(found)
+        rows = [[_row(batch, i) for batch in batches] for i in range(len(self.policies))]
+        shares = torch.tensor([batch_shares(self.task, row) for row in rows], dtype=torch.float64)
+        total: list[Tensor | None] = [None] * len(stacks)
+        for gradients, weights in zip(found, shares.unbind(dim=1), strict=True):
+            total = [_plus(*each, weights) for each in zip(total, gradients, strict=True)]
+        return total
+
+    def _on_device(self, batch: Batch) -> Batch:
+        return self.batched.computing.to_device(batch)
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):
@@ -277,6 +296,14 @@ class BatchedTrajectory:
         raise AssertionError(f"row {i} has no optimizer")
 
 
-def _first(batch: Batch) -> Batch:
-    """The batch of the first row."""
-    return torch.utils._pytree.tree_map(lambda leaf: leaf[0], batch)
+def _row(batch: Batch, row: int) -> Batch:
+    """The batch of one row."""
+    return torch.utils._pytree.tree_map(lambda leaf: leaf[row], batch)
+
+
+def _plus(total: Tensor | None, gradient: Tensor | None, weights: Float[Tensor, " n"]) -> Tensor | None:
+    """A sum over batches, with the gradient of another one; each row has a weight."""
+    if gradient is None:
+        return total
+    weighted = gradient * over(weights.to(gradient), gradient)
+    return weighted if total is None else total.add_(weighted)

@@ -50,11 +50,13 @@ class Vmap:
         return WAVE * self.chunk
 
     def groups(self, policies: Sequence[Policy]) -> list[list[int]]:
-        """Rows with the same settings, at most `chunk`; of one family of optimizers, except where two families meet."""
+        """Rows with the same settings and as many batches in a step, at most `chunk`; of one family of optimizers,
+        except where two families meet."""
         by_settings = dict[Any, list[int]]()
         for j, policy in enumerate(policies):
             alone = j if _needs_closure(policy) else None
-            by_settings.setdefault((alone, repr(sorted(policy.settings.items()))), []).append(j)
+            same = (alone, repr(sorted(policy.settings.items())), policy.accumulate)
+            by_settings.setdefault(same, []).append(j)
         return [
             list(group)
             for members in by_settings.values()
