@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from esgd import operators, rules, schedules, sizes, species, stopping
     from esgd.algorithm import evolve
+    from esgd.budget import Work
     from esgd.deploy import Ensemble
     from esgd.engines import Loop, Pool, Ray, Vmap
     from esgd.errors import EsgdError, StopRun
@@ -46,6 +47,7 @@ __all__ = [
     "Supervised",
     "Target",
     "Vmap",
+    "Work",
     "evolve",
     "fit",
     "load",
@@ -60,6 +62,7 @@ __all__ = [
 
 _HOMES = {
     "algorithm": ("evolve",),
+    "budget": ("Work",),
     "deploy": ("Ensemble",),
     "engines": ("Loop", "Pool", "Ray", "Vmap"),
     "errors": ("EsgdError", "StopRun"),

@@ -79,7 +79,8 @@ class Training:
 
     def train(self, subject: Tracked, given: Origin) -> None:
         """Make the generations that are missing; `given` is what a run without a state begins with."""
-        self.why = self.around.watchers.begin(subject, None if self.is_complete else self.state)
+        over = self.recipe.out_of_time(self.done, self.history)
+        self.why = self.around.watchers.begin(subject, None if self.is_complete or over else self.state) or over
         if self.is_complete or self.why:
             return
         if self.opened.choice.why:
@@ -99,7 +100,9 @@ class Training:
                 said = tuple(note for note in generation.notes if note not in concerns)
                 self.around.reports.generation(replace(generation, notes=said))
                 self.around.followers.write(self.history[-1])
-                self.why = self.around.watchers.generation(generation)
+                self.why = self.around.watchers.generation(generation) or self.recipe.out_of_time(
+                    self.done, generation.state.history
+                )
                 self.state = generation.state if self.why or self.is_complete else None
                 del generation
                 if self.why:
@@ -113,7 +116,9 @@ class Training:
         if self.why and not self.is_complete:
             self.folder.note_stop(Stop(around.watchers.spelt, self.done, self.why))
             k = f"{self.done} of {self.recipe.stage_count}"
-            around.reports.say(stopped(self.why, k, path, around.origin, around.allow))
+            over = self.recipe.out_of_time(self.done, self.history) == self.why
+            words = f"Ended after generation {k}: {self.why}."
+            around.reports.say(words if over else stopped(self.why, k, path, around.origin, around.allow))
         for mended in self.folder.finish(self.state, self.opened.manifest):
             around.reports.say(mended)
         around.followers.finish(self.state.archive.best.module())
