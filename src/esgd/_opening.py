@@ -36,7 +36,7 @@ def open_run(
     setup: Setup,
     recipe: Recipe,
     *,
-    request: Engine | Computing,
+    request: Engine | Computing | EngineChoice,
     given: Origin,
     before: Recipe | None,
     extend: bool,
@@ -84,7 +84,7 @@ def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
 
 
 def _choice(
-    request: Engine | Computing,
+    request: Engine | Computing | EngineChoice,
     manifest: Mapping[str, Any] | None,
     setup: Setup,
     recipe: Recipe,
@@ -100,7 +100,7 @@ def _choice(
                 f"ray:address={began.address}, or in Python engine=Ray(address=…)."
             )
         return EngineChoice(began, "")
-    choice = settle(request, setup, recipe.load)
+    choice = request if isinstance(request, EngineChoice) else settle(request, setup, recipe.load)
     if manifest is not None and encode(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)
         same = (

@@ -20,6 +20,8 @@ LEAST = 0.015
 """Of the budget: with less left, no further generation is begun."""
 TRAINED = 0.5
 """Of a generation's time, at least, is for SGD as long as the time suffices; else there are fewer generations."""
+WORTHWHILE = 1.5
+"""Times what a generation takes beside SGD must be left for another one."""
 SHORTEST = 1e-6
 """Epochs: an engine makes it one step."""
 LIMITS = (0.02, 50.0)
@@ -107,6 +109,8 @@ class Timed:
             if lines and left < max(LEAST * self.seconds, burden):
                 return None
         given = min(left, max(left * _of(self.shares, k) / to_come, burden / (1 - TRAINED)))
+        if left - given < max(LEAST * self.seconds, WORTHWHILE * burden):
+            given = left  # no other one would follow, so this is the last
         epochs = max(SHORTEST, (given - burden) / (_of(self.pace, k) * slow))
         way = (1.0 - reached) * given / left
         total = epochs / way

@@ -10,12 +10,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from esgd._budgeted import budgeted
 from esgd._initialization import prepare
 from esgd._opening import open_run
 from esgd._training import Surroundings, Training
 from esgd._trust import packages
+from esgd.budget import Budget
 from esgd.callbacks import Watchers
-from esgd.engines.choose import requested
 from esgd.errors import RecipeError
 from esgd.generation import State
 from esgd.population import Population
@@ -24,7 +25,6 @@ from esgd.progress.tracking import Tracked, Tracker, check_trackers, following
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.result import Result
-from esgd.rules import ours
 from esgd.run import open_folder
 from esgd.run.stop import Stop
 from esgd.stopping import StopRule
@@ -35,6 +35,8 @@ def fit(
     recipe: Recipe | None = None,
     *,
     seed: int,
+    budget: Budget | None = None,
+    rules: str = "ours",
     run: str | Path | None = None,
     extend: bool = False,
     resume: Result | State | Population | None = None,
@@ -49,6 +51,10 @@ def fit(
     allow: Collection[str] = (),
 ) -> Result:
     """Train a population for all generations of the recipe and return the result with its best network.
+
+    `budget` is what the run may spend: a time such as "30m", "1h30m" or 1800 seconds, or `esgd.Work(samples=5e8)`. The
+    recipe is then made by `rules` for it, or a recipe that is given has its epochs changed. With a time, steps of the
+    network are measured first, and K_s follows the clock; time in which the run is not running does not count.
 
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data, the
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
@@ -73,17 +79,23 @@ def fit(
     folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
     `allow` adds further packages.
     """
-    recipe = recipe or ours(task)
     given = resume.state if isinstance(resume, Result) else resume
-    setup = prepare(task, recipe, seed, given)
     check_trackers(trackers)
     check_progress(progress)
     watchers = Watchers(stop, callbacks, on_interrupt)
-    request = requested(engine)  # a wrong engine is refused before a folder is made
     if extend and run is None:
         raise RecipeError(
             "extend=True needs the folder of the run that is extended: run=…. A result is continued by resume."
         )
+    if budget is not None and isinstance(given, State):
+        raise RecipeError(
+            "budget begins a run of its own, and resume continues another one. To give a run more time: fit(…, "
+            "budget=…, run=its folder, extend=True)."
+        )
+    recipe, request = budgeted(
+        task, recipe, budget, engine, rules=rules, run=run, extend=extend, report=report, allow=allow
+    )
+    setup = prepare(task, recipe, seed, given)
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
         opened, state = open_run(

@@ -56,7 +56,7 @@ class Plan:
 def within(budget: Budget, task: Task, engine: str | Engine = "auto", *, rules: str = "ours") -> Recipe:
     """The recipe that `fit(task, budget=budget)` trains by: `esgd.Recipe.within`."""
     if seconds_in(budget) is None:
-        return _of_work(task, None, budget, rules)
+        return recipe_of_work(task, None, budget, rules)
     return plan(task, budget, engine, rules=rules).recipe
 
 
@@ -67,7 +67,7 @@ def planned(
     if budget is None:
         return recipe or ours(task), engine
     if seconds_in(budget) is None:
-        return _of_work(task, recipe, budget), engine
+        return recipe_of_work(task, recipe, budget), engine
     made = plan(task, budget, engine, recipe=recipe)
     return spent(made.recipe, made.seconds), made.engine.engine
 
@@ -170,7 +170,8 @@ def _draft(make: Any, task: Task, work: float, budget: Budget) -> Recipe:
         raise RecipeError(f"budget={budget!r} is too short: {error}") from error
 
 
-def _of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = "ours") -> Recipe:
+def recipe_of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = "ours") -> Recipe:
+    """The recipe for an amount of `Work`: by rules, or with the epochs of a recipe that is given."""
     if recipe is None:
         return named(rules)(task, budget.samples)
     _check_followed(recipe)
