@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from esgd.deploy import Ensemble
     from esgd.engines import Loop, Pool, Ray, Vmap
     from esgd.errors import EsgdError, StopRun
+    from esgd.explain import Explanation, explain
     from esgd.fit import fit
     from esgd.generation import Generation, State
     from esgd.load import load
@@ -32,6 +33,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Ensemble",
     "EsgdError",
+    "Explanation",
     "FineTuning",
     "Generation",
     "Loop",
@@ -49,6 +51,7 @@ __all__ = [
     "Vmap",
     "Work",
     "evolve",
+    "explain",
     "fit",
     "load",
     "operators",
@@ -66,6 +69,7 @@ _HOMES = {
     "deploy": ("Ensemble",),
     "engines": ("Loop", "Pool", "Ray", "Vmap"),
     "errors": ("EsgdError", "StopRun"),
+    "explain": ("Explanation", "explain"),
     "fit": ("fit",),
     "generation": ("Generation", "State"),
     "load": ("load",),
@@ -100,7 +104,8 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`esgd.fit` and `esgd.load` are the functions, also after their modules of the same names were imported."""
+    """`esgd.fit`, `esgd.load` and `esgd.explain` are the functions, also after the modules of these names were
+    imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         is_home = name in _HOMES.get(name, ()) and isinstance(value, ModuleType)

@@ -99,6 +99,11 @@ def plan(
     steps = epoch_steps(task, Policy(optimizer="sgd", hyper={"lr": 0.1}))
     work = 3.0 * _batch(task) * seconds / counted.seconds  # if the constants were right
     draft = recipe or _draft(make, task, work, budget)
+    if draft.generations == 1:
+        raise RecipeError(
+            f"budget={budget!r} cannot be kept by a recipe with one generation: after each, the rest is planned anew. "
+            f"Use more generations or other rules, or an amount of work: esgd.Work(samples=…)."
+        )
     mu = draft.population_of(1)
     choice = settle(request, setup, Load(mu, max(1, round(seconds / (mu * steps * counted.seconds)))))
     setup = replace(setup, buffers=draft.buffers, baggage=draft.baggage)
