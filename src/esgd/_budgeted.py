@@ -98,6 +98,6 @@ def _continued(known: Recipe, seconds: float, run: str | Path, *, extend: bool) 
             f"or give a budget that is longer."
         )
     more = seconds - clock.seconds
-    last = clock.seconds * clock.shares[-1] / sum(clock.shares)
+    last = clock.seconds * clock.share(known.generations, known.generations)
     generations = known.generations + ceil(more / max(last, seconds / 20))
     return replace(known.extended(generations), sgd_epochs=replace(clock, seconds=seconds))

@@ -116,6 +116,10 @@ class Timed:
         total = epochs / way
         return Turn(epochs, reached * total, total)
 
+    def share(self, k: int, generations: int) -> float:
+        """The part of the time that generation k is planned to have."""
+        return _of(self.shares, k) / _sum(self.shares, 1, generations)
+
     def left(self, history: Lines) -> float:
         """Seconds that generations still have after this history; the last one has to be saved, too."""
         if not history:

@@ -73,11 +73,13 @@ def planned(
 
 
 def spent(recipe: Recipe, seconds: float) -> Recipe:
-    """The recipe after so many seconds of its budget are gone, or are kept back for later."""
+    """The recipe after so many seconds of its budget are gone, or are kept back for later: at most half of it. Of a
+    short budget, more is gone if PyTorch still had to import what it needs."""
     clock = recipe.clock
     if clock is None:
         return recipe
-    return replace(recipe, sgd_epochs=replace(clock, apart=round(clock.apart + seconds, DIGITS)))
+    apart = min(seconds, (clock.seconds - clock.start) / 2)
+    return replace(recipe, sgd_epochs=replace(clock, apart=round(apart, DIGITS)))
 
 
 def plan(
