@@ -8,6 +8,7 @@ share of the time that it has in that recipe, and follows the clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from time import perf_counter
@@ -100,7 +101,10 @@ def plan(
     counted = count_step(setup, suited_loop(setup.genome.size))
     steps = epoch_steps(task, Policy(optimizer="sgd", hyper={"lr": 0.1}))
     work = 3.0 * _batch(task) * seconds / counted.seconds  # if the constants were right
-    draft = recipe or _draft(make, task, work, budget)
+    try:
+        draft = recipe or make(task, work)
+    except RecipeError as error:
+        raise RecipeError(f"budget={budget!r} is too short: {error}") from error
     if draft.generations == 1:
         raise RecipeError(
             f"budget={budget!r} cannot be kept by a recipe with one generation: after each, the rest is planned anew. "
@@ -114,7 +118,8 @@ def plan(
     speed = measure_speed(choice.engine, setup, populations, _policies(draft, setup), lasting)
     faster = counted.seconds * min(populations) / speed.step(min(populations))
     if recipe is None and not 1 / ALIKE < faster < ALIKE:
-        draft = _draft(make, task, work * faster, budget)
+        with suppress(RecipeError):  # too little work by this measurement: the clock will say
+            draft = make(task, work * faster)
     timed = _timed(draft, setup, speed, seconds, steps)
     return Plan(timed, choice, perf_counter() - begun)
 
@@ -168,13 +173,6 @@ def _policies(recipe: Recipe, setup: Setup) -> list[Policy]:
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(8))
     by_name = {policy.optimizer: policy for draw in draws if (policy := drawn(recipe.species, draw))}
     return list(islice(by_name.values(), 2))
-
-
-def _draft(make: Any, task: Task, work: float, budget: Budget) -> Recipe:
-    try:
-        return make(task, work)  # type: ignore[no-any-return]
-    except RecipeError as error:
-        raise RecipeError(f"budget={budget!r} is too short: {error}") from error
 
 
 def recipe_of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = "ours") -> Recipe:
