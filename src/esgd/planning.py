@@ -137,11 +137,11 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
     start = speed.start + speed.looks(recipe.population_of(1) + 1)
     shares = [p * stage.sgd_epochs + r for p, r, stage in zip(pace, rest, stages, strict=True)]
     parts = _shortened([share / sum(shares) for share in shares])
-    if start + 2 * rest[0] > seconds / 2:
+    if start + rest[0] > seconds:
         raise RecipeError(
             f"budget={seconds:g} seconds is too short for this network and these data: the start takes about "
             f"{duration(start)}, and one fitness {duration(speed.look)}. Give at least "
-            f"{duration(2 * start + 4 * rest[0])}, or a smaller fitness set."
+            f"{duration(2 * (start + rest[0]))}, or a smaller fitness set."
         )
     clock = Timed(seconds=seconds, shares=_kept(parts), pace=_kept(pace), rest=_kept(rest), start=round(start, DIGITS))
     longer = recipe if len(parts) == recipe.generations else recipe.extended(len(parts))

@@ -81,7 +81,8 @@ def measure_speed(
         for n in together
     )
     judge = plain if hasattr(plain, "computing") else Loop()
-    return Speed(workers, steps, seconds_per_fitness(judge, setup, lasting), STARTS if workers > 1 else 0.0)
+    look = min(seconds_per_fitness(judge, setup, lasting / 2) for _ in range(2))
+    return Speed(workers, steps, look, STARTS if workers > 1 else 0.0)
 
 
 def _one_worker(engine: Engine) -> tuple[Any, int]:
