@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.results import Row, arguments, save
-from esgd.cli.explain import cost
-from esgd.cli.scaling import Workers, generation
+from esgd.costs import cost
+from esgd.scaling import Workers, generation
 from esgd.errors import MissingDataError
 from esgd.studies import Study, find_study
 

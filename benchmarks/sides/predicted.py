@@ -14,8 +14,8 @@ from torch.nn import functional as F
 import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.workloads import mlp, taught
-from esgd.cli.explain import cost
-from esgd.cli.scaling import Workers
+from esgd.costs import cost
+from esgd.scaling import Workers
 from esgd.engines.computing import cores
 
 POPULATION, SAMPLES, QUICK_SAMPLES, LONG = 12, 3072, 128, 1000

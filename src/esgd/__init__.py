@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from esgd import operators, rules, schedules, sizes, species, stopping
     from esgd.algorithm import evolve
+    from esgd.budget import Work
     from esgd.deploy import Ensemble
     from esgd.engines import Loop, Pool, Ray, Vmap
     from esgd.errors import EsgdError, StopRun
+    from esgd.explain import Explanation, explain
     from esgd.fit import fit
     from esgd.generation import Generation, State
     from esgd.load import load
@@ -31,6 +33,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Ensemble",
     "EsgdError",
+    "Explanation",
     "FineTuning",
     "Generation",
     "Loop",
@@ -46,7 +49,9 @@ __all__ = [
     "Supervised",
     "Target",
     "Vmap",
+    "Work",
     "evolve",
+    "explain",
     "fit",
     "load",
     "operators",
@@ -60,9 +65,11 @@ __all__ = [
 
 _HOMES = {
     "algorithm": ("evolve",),
+    "budget": ("Work",),
     "deploy": ("Ensemble",),
     "engines": ("Loop", "Pool", "Ray", "Vmap"),
     "errors": ("EsgdError", "StopRun"),
+    "explain": ("Explanation", "explain"),
     "fit": ("fit",),
     "generation": ("Generation", "State"),
     "load": ("load",),
@@ -97,7 +104,8 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`esgd.fit` and `esgd.load` are the functions, also after their modules of the same names were imported."""
+    """`esgd.fit`, `esgd.load` and `esgd.explain` are the functions, also after the modules of these names were
+    imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         is_home = name in _HOMES.get(name, ()) and isinstance(value, ModuleType)

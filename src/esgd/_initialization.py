@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 
@@ -81,7 +82,7 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
     """
     if isinstance(resume, State):
-        state = resume
+        state = replace(resume, mark=None)  # the time since then is not of the run
     else:
         check_room(setup, recipe)
         founding = _founding(session, setup, recipe, resume)
@@ -97,7 +98,8 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
                 f"through make_model's network and the loss before anything is trained; try that by hand on one batch."
             ) from error
         pending = () if isinstance(resume, Population) else tuple(alike(population, recipe))
-        state = State(0, population, population.champion, noted=Noted(pending=(*look(setup), *pending)))
+        noted = Noted(pending=(*look(setup), *pending))
+        state = State(0, population, population.champion, noted=noted, mark=setup.begun)
     population = state.population
     if len(population) != (expected := recipe.population_of(state.k + 1)):
         raise RecipeError(

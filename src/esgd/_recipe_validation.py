@@ -49,6 +49,11 @@ def check_recipe(recipe: Recipe) -> None:
         check_function("elites", recipe.elites, "situation", meaning=_SIZE)
     if recipe.is_scheduled:
         _check_schedules(recipe)
+    if recipe.clock is not None and recipe.fine_tuning is not None:
+        raise RecipeError(
+            "fine_tuning has its own number of epochs, which cannot follow the clock of sgd_epochs=Timed(…). Use "
+            "fine_tuning=None, or a number of epochs."
+        )
     if recipe.sgd_epochs == 0 and (recipe.evolution_steps == 0 or recipe.offspring == 0):
         raise RecipeError(
             "sgd_epochs=0 without any offspring trains nothing. A generation is an SGD step, an evolution step, or "

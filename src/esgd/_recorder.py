@@ -31,6 +31,7 @@ class Recorder:
         self.noted = state.noted or Noted.of(state.history)
         self.ids, self.fitness = [birth.id for birth in state.population.births], state.population.fitness
         self.begun, self.sgd = perf_counter(), dict[str, Any]()
+        self.waited = 0.0 if state.mark is None else self.begun - state.mark
 
     def trained(self, policies: Sequence[Policy], trained: Trained) -> State:
         """What the SGD step did; returns the state it leaves, so that the one before need not be kept."""
@@ -68,7 +69,7 @@ class Recorder:
             state=State(k, population, archive, self.history, self.past),
             **self.sgd,
         )
-        line = generation.record()
+        line = generation.record() | self._clock(generation.seconds)
         steps, comparable = self.task.steps({}), self.task.nonnegative
         constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
         notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
@@ -79,8 +80,18 @@ class Recorder:
             notes = (Note("extended", self.remark), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
         history, past = self.history.then(line), self.past.then(*generation.fared)
-        state = State(k, population, archive, history, past, self.noted.after(line))
+        mark = self.begun + generation.seconds
+        state = State(k, population, archive, history, past, self.noted.after(line), mark=mark)
         return replace(generation, notes=notes, state=state)
+
+    def _clock(self, seconds: float) -> dict[str, Any]:
+        """Of a run that has a budget of time: when this generation began and ended, and what it was given."""
+        timed, stage = self.recipe.clock, self.stage
+        if timed is None:
+            return {}
+        begun = timed.elapsed(self.history) + self.waited
+        told = {"budget": timed.seconds, "begun": begun, "elapsed": begun + seconds, "epochs": stage.sgd_epochs}
+        return {"clock": told | {"reached": (stage.before + stage.sgd_epochs) / stage.total}}
 
     def _choose_returned(self, population: Population) -> tuple[Population, float | None, int]:
         """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite

@@ -7,12 +7,13 @@ from collections.abc import Generator, Iterator
 from esgd._initialization import Origin, begin, prepare
 from esgd._recorder import Recorder
 from esgd._steps import candidates, pick, sgd_step
+from esgd.budget import Budget
 from esgd.engines import choose
 from esgd.generation import Generation
+from esgd.planning import planned
 from esgd.protocols import Engine, Setup, Task, Tick
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
-from esgd.rules import ours
 
 
 def evolve(
@@ -20,15 +21,18 @@ def evolve(
     recipe: Recipe | None = None,
     *,
     seed: int,
+    budget: Budget | None = None,
     engine: str | Engine = "auto",
     resume: Origin = None,
     tick: Tick = lambda phase, done, total: None,
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends; without a recipe, by the rules of `esgd.rules.ours`.
 
+    `budget` is a time such as "30m", or an amount of work, that the epochs of the recipe are made to fit.
+
     `resume` is the `state` of a generation, from which the run continues bit-identically, or a population of your own.
     """
-    recipe = recipe or ours(task)
+    recipe, engine = planned(task, recipe, budget, engine)
     setup = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
     return in_turns(generations(setup, recipe, choose(engine, setup, recipe.load).engine, resume, tick))
 
@@ -41,7 +45,7 @@ def generations(setup: Setup, recipe: Recipe, engine: Engine, resume: Origin, ti
         state, immigrants, waiver = begin(session, setup, recipe, resume)
         del resume
         # for k = 1 : K
-        for stage in recipe.stages(after=state.k):
+        while stage := recipe.stage_after(state):
             recorder = Recorder(setup.task, recipe, stage, state, waiver)
 
             # Pick an optimizer π_j for individual θ_j; select hyper-parameters of π_j and set a learning schedule

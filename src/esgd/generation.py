@@ -72,6 +72,7 @@ class State:
     | `past`       | the results of all earlier policies, for species that learn from it |
     | `noted`      | what the health notes need of the history; None to read it there  |
     | `remark`     | what the next generation is to note, such as that the run was extended |
+    | `mark`       | when the history was last added to, by the clock of this process; None if it was not here |
     """
 
     k: int
@@ -81,6 +82,7 @@ class State:
     past: Growing[Fared] = field(default_factory=Growing)
     noted: Noted | None = None
     remark: str = ""
+    mark: float | None = None
 
 
 _OUTCOME = ("id", "before", "after", "accepted")

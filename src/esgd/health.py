@@ -56,7 +56,8 @@ def examine(
 
 
 def _short(line: Mapping[str, Any], recipe: Recipe, steps: int | None) -> Iterator[Note]:
-    epochs = recipe.epochs_of(min(line["k"], recipe.generations))
+    planned = recipe.epochs_of(min(line["k"], recipe.generations))
+    epochs = line["clock"]["epochs"] if "clock" in line else planned
     begins_anew = recipe.evolution_steps and not recipe.baggage.keeps
     if steps is not None and 0 < epochs * steps < SHORT_GENERATION and begins_anew:
         yield Note(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from time import perf_counter
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -389,6 +390,8 @@ class Setup:
     mutation: Mutation
     buffers: BufferRule
     baggage: Baggage
+    begun: float = field(default_factory=perf_counter)
+    """When the run began, by the clock of the process that made this."""
 
 
 @dataclass(frozen=True)

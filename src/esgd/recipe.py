@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from functools import cached_property, partial
+from importlib import import_module
+from itertools import accumulate
 from math import ceil
-from operator import add
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from esgd._notebook_cards import card
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
 from esgd._validation import check_field, check_species, is_count
-from esgd._wording import in_words
+from esgd._wording import duration, in_words
+from esgd.budget import Budget
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.generation import State
 from esgd.operators import (
@@ -41,6 +43,7 @@ from esgd.protocols import (
     BackOff,
     Baggage,
     BufferRule,
+    Engine,
     Load,
     Mating,
     Mutation,
@@ -51,10 +54,11 @@ from esgd.protocols import (
     Species,
     Start,
     Survival,
+    Task,
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.sizes import Each, PerIndividual, Situation, Size, size_in
+from esgd.sizes import Each, PerIndividual, Situation, Size, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 
 __all__ = ["FineTuning", "Recipe"]
@@ -169,6 +173,17 @@ class Recipe:
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         check_recipe(self)
 
+    @staticmethod
+    def within(budget: Budget, task: Task, engine: str | Engine = "auto", *, rules: str = "ours") -> Recipe:
+        """The recipe by these rules for a time such as "30m" or 1800 seconds, or for an amount of `esgd.Work`.
+
+        Of a time, steps of the task's own network are measured on the engine, in at most 2% of it. K_s is `Timed`: it
+        follows the clock, so that the run ends when the time is over.
+        """
+        planning = import_module("esgd.planning")  # it is above a recipe: it measures engines
+        recipe: Recipe = planning.within(budget, task, engine, rules=rules)
+        return recipe
+
     @property
     def elite_count(self) -> int:
         """m, the number of elites, in generation 1."""
@@ -244,9 +259,12 @@ class Recipe:
 
     def _epochs_before(self, k: int) -> float:
         """Always added up in the same way: a resumed run must have the same number."""
-        if not callable(self.sgd_epochs):
-            return (k - 1) * self.sgd_epochs
-        return reduce(add, map(self.epochs_of, range(1, k)), 0.0)
+        return self._added_epochs[k - 1] if callable(self.sgd_epochs) else (k - 1) * self.sgd_epochs
+
+    @cached_property
+    def _added_epochs(self) -> tuple[float, ...]:
+        """Of the first 0, 1, …, K generations, where they change."""
+        return tuple(accumulate(map(self.epochs_of, range(1, self.generations + 1)), initial=0.0))
 
     @property
     def load(self) -> Load:
@@ -258,38 +276,61 @@ class Recipe:
         """How many generations a run yields: K, and one more for the fine-tuning."""
         return self.generations + (self.fine_tuning is not None)
 
+    @property
+    def clock(self) -> Timed | None:
+        """The budget of time that K_s follows, if there is one."""
+        return self.sgd_epochs if isinstance(self.sgd_epochs, Timed) else None
+
+    def out_of_time(self, k: int, history: Sequence[Mapping[str, Any]]) -> str:
+        """Why there is no generation after generation k, the last of this history: the time is over. Or nothing."""
+        over = self.clock and k < self.generations and self.clock.turn(k + 1, self.generations, history) is None
+        return f"the time of {duration(self.clock.seconds)} is over" if self.clock and over else ""
+
     def stages(self, after: int = 0) -> Iterator[Stage]:
-        """The generations that follow generation `after`: K of them, and the fine-tuning if there is one."""
-        total, before = self.total_epochs, self._epochs_before(min(after, self.generations) + 1)
-        selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
+        """The generations that follow generation `after`, as planned: K of them, and perhaps the fine-tuning."""
         for k in range(after + 1, self.generations + 1):
-            epochs = self.epochs_of(k)
-            yield Stage(
-                k=k,
-                species=self.species,
-                population=self.population_of(k),
-                survivors=self.population_of(k + 1),
-                elites=self.elites_of(k),
-                sgd_epochs=epochs,
-                evolution_steps=self.evolution_steps if selects else 0,
-                before=before if callable(self.sgd_epochs) else self._epochs_before(k),
-                total=total,
-            )
-            before += epochs
-        if self.fine_tuning is not None and after <= self.generations:
-            tuning, last = self.fine_tuning, self.generations
-            yield Stage(
-                k=last + 1,
-                species=tuning.species or Fixed(policy=Policy(optimizer="sgd", hyper={"lr": tuning.lr})),
-                population=self.population_of(last + 1),
-                survivors=self.population_of(last + 1),
-                elites=self.elites_of(last),
-                sgd_epochs=tuning.epochs,
-                evolution_steps=0,
-                before=self._epochs_before(last + 1),
-                total=total,
-                name="fine-tuning",
-            )
+            yield self._stage(k, None)
+        if after < self.stage_count and (tuning := self._tuning_stage()):
+            yield tuning
+
+    def stage_after(self, state: State) -> Stage | None:
+        """The generation that follows a state; None at the end: all are made, or the time of a budget is over."""
+        k = state.k + 1
+        if k > self.generations:
+            return self._tuning_stage() if k == self.stage_count else None
+        return None if self.out_of_time(state.k, state.history) else self._stage(k, state.history)
+
+    def _stage(self, k: int, history: Sequence[Mapping[str, Any]] | None) -> Stage:
+        selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
+        turn = self.clock.turn(k, self.generations, history) if self.clock else None
+        return Stage(
+            k=k,
+            species=self.species,
+            population=self.population_of(k),
+            survivors=self.population_of(k + 1),
+            elites=self.elites_of(k),
+            sgd_epochs=turn.epochs if turn else self.epochs_of(k),
+            evolution_steps=self.evolution_steps if selects else 0,
+            before=turn.before if turn else self._epochs_before(k),
+            total=turn.total if turn else self.total_epochs,
+        )
+
+    def _tuning_stage(self) -> Stage | None:
+        tuning, last = self.fine_tuning, self.generations
+        if tuning is None:
+            return None
+        return Stage(
+            k=last + 1,
+            species=tuning.species or Fixed(policy=Policy(optimizer="sgd", hyper={"lr": tuning.lr})),
+            population=self.population_of(last + 1),
+            survivors=self.population_of(last + 1),
+            elites=self.elites_of(last),
+            sgd_epochs=tuning.epochs,
+            evolution_steps=0,
+            before=self._epochs_before(last + 1),
+            total=self.total_epochs,
+            name="fine-tuning",
+        )
 
     def extended(self, generations: int) -> Recipe:
         """The same rules for more generations, `generations` in all: what a finished run can continue with.

@@ -76,23 +76,24 @@ def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2) -
     take a place only from one that is less fit. There are as many generations, 6 to 18, as `fitness_share` of the work
     can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given.
     """
+    buffers = _enough(task)
     if work is None and task.steps({}) is None:
-        return _race(task, (1, 3, 4), 4, generations=FEWEST + 1)
+        return _race(buffers, (1, 3, 4), 4, generations=FEWEST + 1)
     work = usual_work(task) if work is None else work
     check_work(work)
 
     def recipe(after: int, epochs: float) -> Recipe:
         race = [epochs * RACE_SHARE / len(RACE) / individuals for individuals in RACE]
-        return _race(task, race, epochs * (1 - RACE_SHARE) / after / RACE[-1], generations=after)
+        return _race(buffers, race, epochs * (1 - RACE_SHARE) / after / RACE[-1], generations=after)
 
     costs = Costs.of(task, recipe(FEWEST, 1.0))
-    affordable = [
-        after for after in range(FEWEST, MOST + 1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
-    ]
-    return sized(task, work, partial(recipe, max(affordable, default=FEWEST)))
+    affordable = (
+        after for after in range(MOST, FEWEST, -1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
+    )
+    return sized(task, work, partial(recipe, next(affordable, FEWEST)))
 
 
-def _race(task: Task, race: Sequence[float], rest: float, *, generations: int) -> Recipe:
+def _race(buffers: Reestimated, race: Sequence[float], rest: float, *, generations: int) -> Recipe:
     """Our rules with these epochs for an individual in the race, and in each of the generations after it."""
     return Recipe(
         population=Each(RACE),
@@ -106,7 +107,7 @@ def _race(task: Task, race: Sequence[float], rest: float, *, generations: int) -
         mutation=Gaussian(sigma=0.0),
         backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True),
-        buffers=_enough(task),
+        buffers=buffers,
         species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
     )
 

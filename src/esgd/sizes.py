@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from esgd._timed import Timed
 from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
 
-__all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared"]
+__all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared", "Timed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Situation:
     | `generations` | K                                                                          |
     | `population`  | μ_k, the individuals that are trained in it; of μ itself, 0                |
     | `history`     | the history lines of the generations before it; only λ may depend on these |
-    |               | and it is None where a run is planned                                      |
+    |               | and K_s where it is `Timed`; None where a run is planned                   |
     """
 
     k: int

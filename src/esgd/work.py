@@ -79,7 +79,7 @@ def expected_looks(costs: Costs, recipe: Recipe) -> float:
     for times, stage in alike(recipe):
         picks += times * stage.elites
         looks += times * stage.population * measurements(recipe.backoff, stage.sgd_epochs)
-        looks += times * stage.evolution_steps * _evaluated(recipe, stage)
+        looks += times * expected_evaluations(recipe, stage)
     return costs.look * looks + costs.pick * picks
 
 
@@ -92,11 +92,11 @@ def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
     return [(recipe.generations, next(recipe.stages())), *tuning]
 
 
-def _evaluated(recipe: Recipe, stage: Stage) -> int:
-    """Births that are scored in an evolution step, tries of a soup included."""
+def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
+    """Births that are scored in the evolution steps of a generation, tries of a soup included."""
     births = recipe.offspring_of(stage.k)
     tries = sum(min(kind.tries, stage.population - 1) for kind in recipe.kinds)
-    return births + (tries if births else 0)
+    return stage.evolution_steps * (births + (tries if births else 0))
 
 
 def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:

@@ -37,7 +37,7 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.schedules import Constant, CosineRun, Schedule, Steps, Tail
 from esgd.species import Fixed, Inherited, Sgd, Uniform
-from esgd.studies import Scale, Study
+from esgd.studies import Rehearsal, Scale, Study
 from esgd.tasks import Supervised, error_rate
 from esgd_paper.data.cifar10 import Images, cifar10
 from esgd_paper.data.places import data_folder
@@ -92,7 +92,20 @@ def _paper(data: Path | None) -> Study:
         single=Fixed(policy=nesterov(BASE_RATE, Steps(after=(81, 122)))),
         population=pool,
         published=PUBLISHED,
+        rehearsal=Rehearsal(
+            about="as many black images of the right size, because the real ones are not here",
+            task=_rehearsal_task,
+            share=1.0,
+        ),
     )
+
+
+def _rehearsal_task() -> Supervised:
+    """What `esgd explain` measures without the data."""
+    train, test = (
+        (torch.zeros(n, 3, 32, 32, dtype=torch.uint8), torch.zeros(n, dtype=torch.int64)) for n in (50_000, 10_000)
+    )
+    return _task(resnet20, train, test, batch_size=128)
 
 
 def _paper_task(data: Path | None, seed: int) -> Supervised:

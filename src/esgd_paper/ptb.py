@@ -40,7 +40,7 @@ from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.schedules import Cosine, CosineRun
 from esgd.species import Fixed, Inherited
-from esgd.studies import Scale, Study
+from esgd.studies import Rehearsal, Scale, Study
 from esgd_paper.data.places import data_folder
 from esgd_paper.data.ptb import Text, ptb
 from esgd_paper.networks.tied_lstm import TiedLstm
@@ -51,6 +51,7 @@ from esgd_paper.tasks.language import LanguageModel
 
 UNKNOWN = "<unk>"
 WIDTH, BPTT, INPUT_DROPOUT = 655, 35, 0.65
+VOCABULARY, LENGTHS = 10_000, (929_589, 73_760, 82_430)  # words of the three texts, with the ends of sentences
 MINI_WORDS, MINI_TOKENS, MINI_WIDTH, MINI_BPTT = 1000, 100_000, 64, 25
 SIGMA = (0.01, 0.15)
 
@@ -90,26 +91,13 @@ def _paper(data: Path | None) -> Study:
     ratios = {"dropout_embedding": 0.1, "dropout_hidden": 0.4, "dropout_weights": 0.5}
     settings = {**ratios, "dropout_model": "fraternal", "batch_size": 64}
 
-    def task(seed: int) -> LanguageModel:
-        text = _text(data_folder(data))
-        words = len(text.vocabulary)
-        return LanguageModel(
-            lambda: TiedLstm(words, WIDTH, dropout_input=INPUT_DROPOUT),
-            vocabulary=words,
-            train=text.train,
-            fitness=text.valid,
-            test=text.test,
-            batch_size=64,
-            bptt=BPTT,
-        )
-
     return Study(
         name="ptb",
         about=(
             "Penn Treebank: 929,589 words of the Wall Street Journal to train a language model on, with a vocabulary "
             "of 10,000; the validation text as fitness, and the test text, which selection never sees."
         ),
-        task=task,
+        task=lambda seed: _paper_task(_text(data_folder(data))),
         recipe=recipe,
         single=Fixed(policy=sgd(30.0, settings, schedule=CosineRun(), weight_decay=1.2e-6)),
         population=pool(gamma=1.0, heat=0.33, schedule=CosineRun()),
@@ -125,7 +113,31 @@ def _paper(data: Path | None) -> Study:
             species=Plateau(policy=sgd(30.0, settings, weight_decay=1.2e-6), patience=20, factor=DROP),
         ),
         published=PUBLISHED,
+        rehearsal=Rehearsal(
+            about="as long a text of one word, because the real one is not here",
+            task=lambda: _paper_task(_one_word()),
+            share=1.0,
+        ),
     )
+
+
+def _paper_task(text: Text) -> LanguageModel:
+    words = len(text.vocabulary)
+    return LanguageModel(
+        lambda: TiedLstm(words, WIDTH, dropout_input=INPUT_DROPOUT),
+        vocabulary=words,
+        train=text.train,
+        fitness=text.valid,
+        test=text.test,
+        batch_size=64,
+        bptt=BPTT,
+    )
+
+
+def _one_word() -> Text:
+    """What `esgd explain` measures without the data: texts of the lengths and the vocabulary of the real ones."""
+    train, valid, test = (torch.zeros(length, dtype=torch.int64) for length in LENGTHS)
+    return Text(tuple(f"word {number}" for number in range(VOCABULARY)), train, valid, test)
 
 
 # The miniature

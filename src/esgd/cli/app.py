@@ -21,9 +21,11 @@ import typer
 from esgd._entry_points import DATASETS, check_dataset, offered
 from esgd._study_names import check_what
 from esgd._trust import package_named
+from esgd.budget import seconds_in
 from esgd.cli.options import (
     PORT,
     AllowCode,
+    BudgetOf,
     Contest,
     Data,
     EngineName,
@@ -42,7 +44,7 @@ from esgd.cli.options import (
     progress_of,
 )
 from esgd.cli.starting import importing
-from esgd.errors import MissingDataError, MissingExtraError, RecipeError, RunError
+from esgd.errors import MissingExtraError, RecipeError, RunError
 
 app = typer.Typer(
     add_completion=False,
@@ -68,6 +70,7 @@ def run(
     sets: Sets = None,
     rules: Rules = None,
     work: Work = None,
+    budget: BudgetOf = None,
     scale: ScaleName = None,
     data: Data = None,
     engine: EngineName = "auto",
@@ -82,6 +85,7 @@ def run(
     check_what(what)
     check_names(progress, *([rules] if rules else ()))
     _check_work(rules, work)
+    _check_budget(budget, work)
     with importing():
         from esgd.cli.overrides import overridden
         from esgd.cli.show import print_value, show_result
@@ -91,7 +95,7 @@ def run(
         from esgd.studies import find_study, with_rules
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if chosen := rules or ("" if sets else study.rules):
+    if budget is None and (chosen := rules or ("" if sets else study.rules)):
         study = with_rules(study, chosen, work, seed)
     study = overridden(study, sets or [], allow=allow)
     folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
@@ -99,10 +103,12 @@ def run(
     trackers = [choose_tracker(text) for text in track or []]
     result = train(
         study,
-        study.recipe,
+        study.recipe if budget is None or sets else None,
         seed,
         folder,
         origin,
+        budget=budget,
+        rules=rules or "ours",
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,
@@ -117,6 +123,10 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
     generations: Annotated[
         int | None, typer.Option(metavar="K", help="extend the run until it has K generations, all in all")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="extend a run with a budget until it has had this time, all in all"),
     ] = None,
     data: Data = None,
     engine: EngineName = "auto",
@@ -164,7 +174,8 @@ def resume(
         seed,
         folder,
         manifest["origin"],
-        extend=generations is not None,
+        extend=generations is not None or budget is not None,
+        budget=budget,
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,
@@ -294,8 +305,10 @@ def export_(
 def explain(
     what: What,
     sets: Sets = None,
+    budget: BudgetOf = None,
     scale: ScaleName = None,
     data: Data = None,
+    engine: EngineName = "auto",
     gpus: Annotated[int | None, typer.Option(min=1, help="also predict the cost on this number of GPUs")] = None,
     tflops: Annotated[float, typer.Option(min=0.001, help="TFLOP/s of one GPU in float32 matrix products")] = 15.0,
     workers: Annotated[
@@ -309,34 +322,25 @@ def explain(
     """Show the recipe in the paper's notation, and its cost on this machine."""
     check_what(what)
     with importing():
-        from esgd.cli.explain import Gpus, cost, in_symbols
+        from esgd.cli.explaining import explained
         from esgd.cli.overrides import overridden
-        from esgd.cli.scaling import Workers
-        from esgd.cli.show import print_value, show_costs
+        from esgd.cli.show import print_value, show_words
+        from esgd.costs import Gpus
+        from esgd.scaling import Workers
         from esgd.studies import find_study, with_rules
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if study.rules and not sets:
+    if study.rules and not sets and budget is None:
         study = with_rules(study, study.rules, None, 0)
-    study = overridden(study, sets or [], allow=allow)
-    try:
-        task, share = study.task(0), 1.0
-    except MissingDataError:
-        if study.rehearsal is None:
-            raise
-        task, share = study.rehearsal.task(), study.rehearsal.share
-        print(f"Measured on {study.rehearsal.about}.", file=sys.stderr)
-    costs = cost(
-        task,
-        study.recipe,
+    told = explained(
+        overridden(study, sets or [], allow=allow),
+        budget=budget,
+        by_recipe=bool(sets),
+        engine=engine,
         gpus=Gpus(gpus, tflops) if gpus else None,
         workers=Workers(workers, per_node=per_node, gigabits=gigabits) if workers else None,
-        share=share,
     )
-    if study.baseline:
-        costs["seconds_before"] = cost(task, study.baseline, share=share)["seconds"]
-    explained = {"task": study.name, "recipe": study.recipe.described(), "symbols": in_symbols(study.recipe)}
-    print_value(as_json, {**explained, "cost": costs}, show_costs)
+    print_value(as_json, told.to_dict(), partial(show_words, str(told)))
 
 
 @app.command("data")
@@ -365,6 +369,13 @@ def list_(as_json: Json = False) -> None:
 def _check_work(rules: str | None, work: float | None) -> None:
     if rules is None and work is not None:
         raise RecipeError(f"--work {work:g} is for --rules, which spend it. Without them the recipe says what is done.")
+
+
+def _check_budget(budget: str | None, work: float | None) -> None:
+    if budget is not None and work is not None:
+        raise RecipeError(f"--budget {budget} and --work {work:g} both say what is spent. Give one of them.")
+    if budget is not None:
+        seconds_in(budget)
 
 
 def _reported(write: Callable[[], Path]) -> None:

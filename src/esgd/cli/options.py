@@ -35,6 +35,10 @@ Work = Annotated[
         metavar="SAMPLES", help="what --rules may spend, forward 1 and backward 2 [default: as much as the recipe]"
     ),
 ]
+BudgetOf = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="how long the run may take, such as 30m, 2h or 1h30m"),
+]
 Seed = Annotated[int, typer.Option(help="all random numbers are derived from it")]
 EngineName = Annotated[
     str,

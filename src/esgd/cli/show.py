@@ -13,12 +13,10 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from esgd._serialization import encode
-from esgd._wording import duration
 from esgd.policies import phrase
 from esgd.report import Run, Table, beside_tables, differences_table, ledger_table, published_table, table_1
 
 WIDE = 120  # columns
-PARTS = {"sgd": "for SGD", "breeding": "for evolution", "driver": "for the driver", "network": "for the network"}
 
 
 Show = Callable[[dict[str, Any], Console], None]
@@ -70,56 +68,9 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
     )
 
 
-def show_costs(explained: dict[str, Any], console: Console) -> None:
-    """Print symbols, operators and costs."""
-    symbols = ", ".join(f"{name} = {value}" for name, value in explained["symbols"].items())
-    console.print(f"{explained['task']}: {symbols}", highlight=False, markup=False)
-    operators = {name: value for name, value in explained["recipe"].items() if isinstance(value, dict)}
-    for name, value in operators.items():
-        console.print(f"  {name:<14}{_spelt(value)}", highlight=False, markup=False, soft_wrap=True)
-    costs = explained["cost"]
-    console.print(
-        f"An individual has {costs['parameters']:,} parameters.",
-        f"The individuals are trained for {costs['sgd_epochs']:,} epochs in total.",
-        f"The fitness is evaluated {costs['fitness_evaluations']:,} times (early abort can save samples).",
-        f"Memory for rows: {_bytes(costs['memory_bytes'])}; on disk: {_bytes(costs['checkpoint_bytes'])}.",
-        f"Time on this machine: about {duration(costs['seconds'])}. An epoch takes {costs['seconds_per_epoch']:.3g} s, "
-        f"a fitness {costs['seconds_per_evaluation']:.3g} s (just measured).",
-        *_before(costs),
-        *_on_gpus(costs),
-        *_on_cluster(costs.get("cluster")),
-        sep="\n",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _before(costs: dict[str, Any]) -> list[str]:
-    before = costs.get("seconds_before")
-    return [f"The network that all individuals start from takes another {duration(before)}."] if before else []
-
-
-def _on_gpus(costs: dict[str, Any]) -> list[str]:
-    if "gpus" not in costs:
-        return []
-    return [
-        f"At best {duration(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each,"
-        " by the ratio of matrix rates",
-        f"(this machine: {costs['matrix_tflops_here']:.2g} TFLOP/s). Small networks take much longer than this.",
-    ]
-
-
-def _on_cluster(costs: dict[str, Any] | None) -> list[str]:
-    if costs is None:
-        return []
-    shares = ", ".join(f"{duration(costs[part])} {words}" for part, words in PARTS.items())
-    return [
-        f"A generation takes about {duration(costs['seconds'])} on {costs['workers']} workers, one core each: "
-        f"{shares}.",
-        f"It moves {_bytes(costs['bytes_moved'])}. {costs['per_node']} workers on a node need "
-        f"{_bytes(costs['memory_per_node'])} there, without data and activations.",
-    ]
+def show_words(words: str, value: dict[str, Any], console: Console) -> None:
+    """Print what is said of a value."""
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _rich(table: Table, width: int) -> RichTable:
@@ -132,19 +83,3 @@ def _rich(table: Table, width: int) -> RichTable:
     for row in rows:
         drawn.add_row(*row)
     return drawn
-
-
-def _spelt(value: Any) -> str:
-    if not isinstance(value, dict):
-        return ", ".join(_spelt(item) for item in value) if isinstance(value, list) else str(value)
-    fields = ", ".join(f"{name}={_spelt(item)}" for name, item in value.items() if name != "kind" and item != {})
-    kind = str(value.get("kind", "")).rpartition(":")[2]
-    return f"{kind}({fields})" if fields else kind
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"

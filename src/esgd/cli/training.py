@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from esgd.errors import RecipeError
 from esgd.fit import fit
 from esgd.integrations import Tracker
 from esgd.recipe import Recipe
@@ -17,12 +18,14 @@ from esgd.studies import Study, begin, founded
 
 def train(
     study: Study,
-    recipe: Recipe,
+    recipe: Recipe | None,
     seed: int,
     folder: Path,
     origin: str,
     *,
     extend: bool = False,
+    budget: str | None = None,
+    rules: str = "ours",
     engine: str = "auto",
     progress: str,
     trackers: Sequence[Tracker],
@@ -31,14 +34,21 @@ def train(
 ) -> Result:
     """Train a population. If the study has a network to start from, train it first, in a folder beside."""
     task, first = study.task(seed), folder.with_name(f"{folder.name}-{BASELINE}")
+    if budget is not None and study.baseline is not None:
+        raise RecipeError(
+            f"--budget {budget}: {study.name} begins with a network that is trained first, and whose time a budget "
+            f"does not count. Leave out the budget."
+        )
     begun = begin(study, task, seed=seed, folder=first, engine=engine, progress=progress)
-    recipe = founded(recipe, begun.model if begun else None)
+    recipe = recipe and founded(recipe, begun.model if begun else None)
     return fit(
         task,
         recipe,
         seed=seed,
         run=folder,
         extend=extend,
+        budget=budget,
+        rules=rules,
         engine=engine,
         progress=progress,
         trackers=trackers,

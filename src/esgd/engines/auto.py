@@ -62,14 +62,14 @@ def ruled(setup: Setup, load: Load, computing: Computing) -> EngineChoice:
     if steps < SHORT:
         heavy = any(isinstance(layer, _HEAVY) for layer in setup.genome.template.modules())
         short = replace(plain, threads=None) if heavy else plain
-        return EngineChoice(short, f"engine: {_name(short)}, because the run is short.")
+        return EngineChoice(short, f"engine: {in_brief(short)}, because the run is short.")
     try:
         step = count_step(setup, plain)
     except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
         return EngineChoice(plain, "")
     engine = _Rule(setup, load.population, plain, step).engine(steps * step.seconds)
     counted = f"{step.operations} operations and {step.flops / 1e6:.3g} MFLOP"
-    return EngineChoice(engine, f"engine: {_name(engine)}, by rule: {steps:,} steps of {counted}.")
+    return EngineChoice(engine, f"engine: {in_brief(engine)}, by rule: {steps:,} steps of {counted}.")
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _name(engine: Engine) -> str:
+def in_brief(engine: Engine) -> str:
     """The engine without what is left at its default.
 
-    >>> _name(Pool(inner=Vmap(chunk=8, threads=1), workers=2))
+    >>> in_brief(Pool(inner=Vmap(chunk=8, threads=1), workers=2))
     'Pool(inner=Vmap(chunk=8, threads=1), workers=2)'
     """
     shown = [
@@ -175,5 +175,5 @@ def _name(engine: Engine) -> str:
         for each in fields(engine)  # type: ignore[arg-type]
         if getattr(engine, each.name) != each.default
     ]
-    inner = ", ".join(f"{name}={_name(value) if name == 'inner' else repr(value)}" for name, value in shown)
+    inner = ", ".join(f"{name}={in_brief(value) if name == 'inner' else repr(value)}" for name, value in shown)
     return f"{type(engine).__name__}({inner})"

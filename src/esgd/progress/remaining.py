@@ -39,7 +39,8 @@ class Remaining:
     """Watches the phases of each generation go by.
 
     An SGD step is expected to take as long per epoch as the last few did, and the rest of a generation as long as that
-    of the last few; inside a phase, what has been done of it counts more the further it is.
+    of the last few; inside a phase, what has been done of it counts more the further it is. A run that has a budget of
+    time ends when it is over: `until` are the seconds that it still has.
     """
 
     def __init__(
@@ -47,10 +48,13 @@ class Remaining:
         stages: Iterable[Stage],
         past: Sequence[Mapping[str, Any]] = (),
         now: Callable[[], float] = perf_counter,
+        *,
+        until: float | None = None,
     ) -> None:
         plan = iter(stages)
         self._stages, self._endless = list(islice(plan, FORESEEN)), next(plan, None) is not None
         self._now, self._done = now, len(past)
+        self._until = None if until is None else now() + until
         self._sgd, self._rest = list[float](), list[float]()  # per epoch, and per generation that breeds
         for line, stage in zip(past, self._stages, strict=False):
             self._learn(stage, _sgd_seconds(line), sum(line["seconds"].values()))
@@ -77,6 +81,8 @@ class Remaining:
         """What is left, or None while nothing can be said."""
         if self._done >= len(self._stages):
             return None
+        if self._until is not None:
+            return Estimate(max(0.0, self._until - self._now()))
         this, later = self._stages[self._done], self._stages[self._done + 1 :]
         elapsed = self._now() - self._begun
         epoch = fmean(self._sgd[-RECENT:]) if self._sgd else None

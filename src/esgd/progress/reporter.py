@@ -39,7 +39,9 @@ def reporter(
     from esgd.progress.outlet import Outlet
 
     kind, generations, done = check_progress(progress), recipe.stage_count, len(past)
-    console, remaining = Outlet(stderr=True, force_terminal=kind == "bars" or None), Remaining(recipe.stages(), past)
+    console, clock = Outlet(stderr=True, force_terminal=kind == "bars" or None), recipe.clock
+    until = None if clock is None else clock.seconds - clock.elapsed(past)
+    remaining = Remaining(recipe.stages(), past, until=until)
     if kind == "auto":
         kind = "figure" if in_notebook() else "bars" if console.is_terminal else "plain"
     if kind == "figure":

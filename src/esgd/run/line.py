@@ -11,6 +11,11 @@ LARGEST = 10**300
 """No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
 
 
+CLOCK = {"budget", "begun", "elapsed", "epochs", "reached"}
+"""What a generation of a run with a budget of time says: the budget in seconds, when it began and ended, its K_s, and
+how much of the run was done after it."""
+
+
 class Line(TypedDict):
     """The record of generation `k`, as `Generation.record()` makes it. A null is a number that is not finite.
 
@@ -43,6 +48,7 @@ class Line(TypedDict):
     mean: NotRequired[float | None]
     elites: NotRequired[int]
     bytes_moved: NotRequired[int]
+    clock: NotRequired[Mapping[str, float]]
 
 
 def misplaced(line: Any, k: int) -> str:
@@ -177,4 +183,5 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "founders": _count,
     "diversity": _measured,
     "diverged": _count,
+    "clock": lambda value: _table_of(_number)(value) and set(value) >= CLOCK,
 }

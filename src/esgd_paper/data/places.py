@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from esgd.errors import DataError
+from esgd.errors import DataError, MissingDataError
 
 VARIABLE = "ESGD_DATA"
 
@@ -57,7 +57,8 @@ def obtain(dataset: Dataset, given: Path | None, *, download: bool) -> Path:
         dataset.install(data_folder(given))
     found = _complete(dataset, given)
     if found is None:
-        raise DataError(_absence(dataset, given))
+        some = any(len(_missing(dataset, place)) < len(dataset.files) for place in _places(dataset, given))
+        raise (DataError if some else MissingDataError)(_absence(dataset, given))
     return found
 
 

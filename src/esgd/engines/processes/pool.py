@@ -59,11 +59,12 @@ class Pool:
 
     def _messages(self, setup: Setup, memory: SharedMemory) -> list[Message]:
         """What each worker is told first: its engine and the setup, packed once for each device."""
-        devices = self._devices()
+        devices = self.devices
         packed = {device: self._message(device, setup, memory) for device in dict.fromkeys(devices)}
         return [packed[device] for device in devices]
 
-    def _devices(self) -> list[str]:
+    @property
+    def devices(self) -> list[str]:
         """The device of each worker; several GPUs take turns."""
         gpus = torch.cuda.device_count() if self.inner.device == "cuda" else 0
         workers = self.workers or gpus or cores()

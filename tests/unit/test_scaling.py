@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from esgd import Recipe
-from esgd.cli.scaling import DRIVER, PROCESS, Workers, generation
+from esgd.scaling import DRIVER, PROCESS, Workers, generation
 
 RECIPE = Recipe(population=100, offspring=400, sgd_epochs=2)
 

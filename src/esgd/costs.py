@@ -14,18 +14,20 @@ import torch
 from esgd._initialization import prepare, rows_at_once
 from esgd._serialization import encode
 from esgd._steps import drawn
-from esgd.cli.scaling import Workers, generation
 from esgd.engines.auto import suited_loop
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
+from esgd.engines.speed import measure_speed
 from esgd.policies import Policy
-from esgd.protocols import Draw, Setup, Task
-from esgd.recipe import Recipe
+from esgd.protocols import Draw, Engine, Setup, Task
+from esgd.recipe import Recipe, Stage
 from esgd.run.folder import KEPT_CHECKPOINTS
-from esgd.work import alike, measurements
+from esgd.scaling import Workers, generation
+from esgd.work import Costs, alike, expected_work, measurements
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
+ENOUGH = 5.0  # seconds, after which no further policy is measured: a large network takes about as long with any
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 
@@ -57,16 +59,16 @@ def cost(
     gpus: Gpus | None = None,
     workers: Workers | None = None,
     share: float = 1.0,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Epochs, evaluations, memory and, from a short measurement, time: here, on other devices, and on a cluster.
 
-    `share` is how much of the real data the task has.
+    `share` is how much of the real data the task has. Without an engine, networks are trained one after another.
     """
     setup = prepare(task, recipe, seed=0)
     d, (mu, _) = setup.genome.size, recipe.largest
     counted = alike(recipe)
-    evaluations = sum(times * stage.evolution_steps * recipe.offspring_of(stage.k) for times, stage in counted)
-    checks = sum(times * stage.population * measurements(recipe.backoff, stage.sgd_epochs) for times, stage in counted)
+    looks = mu + sum(times * _looks(recipe, stage) for times, stage in counted)
     row = d * torch.empty(0, dtype=setup.genome.dtype).element_size()
     stream = setup.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -76,27 +78,45 @@ def cost(
         epoch, evaluation = _measured(setup, engine, policies)
         return epoch / share, evaluation / share
 
-    epoch, evaluation = measured(suited_loop(d))
+    alone = engine if isinstance(engine, Loop) else suited_loop(d)
+    epoch, evaluation = measured(alone)
     sgd_epochs = sum(times * stage.population * stage.sgd_epochs for times, stage in counted)
-    seconds = sgd_epochs * epoch + (mu + checks + evaluations) * evaluation
+    in_sequence = seconds = sgd_epochs * epoch + looks * evaluation
+    if engine is not None and engine != alone:
+        populations = [stage.population for _, stage in counted]
+        speed = measure_speed(engine, setup, populations, policies[:2], PROBE_SECONDS)
+        steps = fmean(epoch_steps(task, policy) for policy in policies) / share
+        seconds = speed.start + speed.looks(mu) / share
+        for times, stage in counted:
+            seconds += times * stage.sgd_epochs * steps * speed.step(stage.population)
+            seconds += times * speed.looks(_looks(recipe, stage)) / share
     told: dict[str, Any] = {
+        "generations": recipe.stage_count,
         "parameters": d,
+        "samples": expected_work(Costs.of(task, recipe), recipe) / share,
         "sgd_epochs": sgd_epochs,
-        "fitness_evaluations": mu + checks + evaluations,
+        "fitness_evaluations": looks,
         "memory_bytes": rows_at_once(recipe) * (mu + 1) * row,
         "checkpoint_bytes": KEPT_CHECKPOINTS * (rows_at_once(recipe) - 1) * (mu + 1) * row,
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
         "seconds": seconds,
+        "seconds_in_sequence": in_sequence,
     }
     if gpus:
-        told |= _elsewhere(seconds, mu, gpus)
+        told |= _elsewhere(in_sequence, mu, gpus)
     if workers:
         epoch, evaluation = measured(Loop(threads=1))
         first = recipe.epochs_of(1)
         individual = first * epoch + measurements(recipe.backoff, first) * evaluation
         told["cluster"] = generation(recipe, row=row, individual=individual, evaluation=evaluation, workers=workers)
     return told
+
+
+def _looks(recipe: Recipe, stage: Stage) -> int:
+    """Fitness passes of a generation."""
+    in_sgd = stage.population * measurements(recipe.backoff, stage.sgd_epochs)
+    return in_sgd + stage.evolution_steps * recipe.offspring_of(stage.k)
 
 
 def _told(recipe: Recipe, size: Callable[[int], float]) -> float | str:
@@ -132,6 +152,10 @@ def matrix_rate() -> float:
 
 def _measured(setup: Setup, engine: Loop, policies: Sequence[Policy]) -> tuple[float, float]:
     """Seconds of one epoch of one individual, the mean over some policies, and of one fitness."""
-    steps = [seconds_per_step(engine, setup, 1, 1, PROBE_SECONDS, policy=policy, repeats=1) for policy in policies]
-    epochs = [step * epoch_steps(setup.task, policy) for step, policy in zip(steps, policies, strict=True)]
+    begun, epochs = perf_counter(), list[float]()
+    for policy in policies:
+        step = seconds_per_step(engine, setup, 1, 1, PROBE_SECONDS, policy=policy, repeats=1)
+        epochs.append(step * epoch_steps(setup.task, policy))
+        if perf_counter() - begun > ENOUGH:
+            break
     return fmean(epochs), seconds_per_fitness(engine, setup, PROBE_SECONDS)

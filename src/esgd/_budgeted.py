@@ -1,0 +1,103 @@
+"""Which recipe a call of `fit` with a budget has: a new one, or the one that its folder began with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+
+from esgd._wording import duration
+from esgd.budget import Budget, seconds_in
+from esgd.engines.auto import EngineChoice
+from esgd.engines.choose import requested
+from esgd.engines.computing import Computing
+from esgd.errors import RecipeError, RunError
+from esgd.planning import plan, recipe_of_work, spent
+from esgd.protocols import Engine, Task
+from esgd.recipe import Recipe
+from esgd.rules import named, ours, usual_work
+from esgd.run import RunFolder
+from esgd.run.place import located
+
+REPORT = 3.0
+"""Seconds that are kept back to write a report; of a short budget, at most 5%."""
+FOLLOWING = ("sgd_epochs", "generations", "population", "elites")
+"""What a budget may change in a recipe: sizes are written out where a generation was divided."""
+
+Request = Engine | Computing | EngineChoice
+
+
+def budgeted(
+    task: Task,
+    recipe: Recipe | None,
+    budget: Budget | None,
+    engine: str | Engine,
+    *,
+    rules: str,
+    run: str | Path | None,
+    extend: bool,
+    report: bool,
+    allow: Collection[str],
+) -> tuple[Recipe, Request]:
+    """The recipe of a run, and the engine: the one that was measured, or what was asked for.
+
+    A run that has begun in its folder keeps its plan: measured again, it would be another one.
+    """
+    request, make = requested(engine), named(rules)  # wrong names are refused before a folder is made
+    if budget is None:
+        return recipe or (ours(task) if rules == "ours" else make(task, usual_work(task))), request
+    seconds = seconds_in(budget)
+    if seconds is None:
+        return recipe_of_work(task, recipe, budget, rules), request
+    known = _begun(located(run), allow) if run is not None else None
+    if run is not None and known is not None:
+        _check_same(recipe, known, run)
+        return _continued(known, seconds, run, extend=extend), request
+    made = plan(task, budget, engine, recipe=recipe, rules=rules)
+    after = min(REPORT, seconds / 20) if run is not None and report else 0.0
+    return spent(made.recipe, made.seconds + after), made.engine
+
+
+def _begun(path: Path, allow: Collection[str]) -> Recipe | None:
+    """The recipe of the run that has saved something here."""
+    folder = RunFolder(path)
+    manifest = folder.manifest()
+    if manifest is None or not (folder.history_file.exists() or folder.checkpoints.exists()):
+        return None
+    try:
+        return Recipe.from_dict(manifest["recipe"], allow=allow)
+    except RecipeError as error:
+        raise RunError(f"'recipe' in {str(folder.manifest_file)!r}: {error}") from error
+
+
+def _check_same(recipe: Recipe | None, known: Recipe, run: str | Path) -> None:
+    here, there = recipe.described() if recipe else {}, known.described()
+    for name in here:
+        if name not in FOLLOWING and here[name] != there.get(name):
+            raise RunError(
+                f"{str(run)!r} belongs to another run: {name} is {there.get(name)!r} in the folder, {here[name]!r} "
+                f"now. Choose a new folder, or undo the difference."
+            )
+
+
+def _continued(known: Recipe, seconds: float, run: str | Path, *, extend: bool) -> Recipe:
+    """The plan of a run that has begun, with more time if it is extended."""
+    clock = known.clock
+    if clock is None:
+        raise RunError(
+            f"{str(run)!r} has a run without a budget of time. Leave out the budget to continue it, or choose a new "
+            f"folder."
+        )
+    if seconds == clock.seconds:
+        return known
+    if not extend or seconds < clock.seconds:
+        raise RunError(
+            f"{str(run)!r} has a run with a budget of {duration(clock.seconds)}, and {duration(seconds)} are asked "
+            f"for. A run keeps its budget, or is given more time, all in all, with extend=True. Choose a new folder, "
+            f"or give a budget that is longer."
+        )
+    more = seconds - clock.seconds
+    last = clock.seconds * clock.share(known.generations, known.generations)
+    generations = known.generations + ceil(more / max(last, seconds / 20))
+    return replace(known.extended(generations), sgd_epochs=replace(clock, seconds=seconds))

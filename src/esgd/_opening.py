@@ -1,0 +1,126 @@
+"""How a run is opened: which run a folder holds, whether it continues, and which engine it has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from esgd._continuing import check_longer, marked, resumed
+from esgd._initialization import Origin
+from esgd._serialization import decode, encode
+from esgd.engines import Ray
+from esgd.engines.auto import EngineChoice
+from esgd.engines.choose import bits, settle
+from esgd.engines.computing import Computing
+from esgd.errors import RecipeError, RunError
+from esgd.generation import State
+from esgd.protocols import Engine, Setup
+from esgd.recipe import Recipe
+from esgd.run.folder import NoFolder, RunFolder
+from esgd.run.manifest import describe, digest
+from esgd.run.model import describe_frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A run that can begin or continue: its manifest, its engine, and what was found damaged in its folder."""
+
+    manifest: Mapping[str, Any]
+    choice: EngineChoice
+    damaged: tuple[str, ...]
+
+
+def open_run(
+    folder: RunFolder | NoFolder,
+    setup: Setup,
+    recipe: Recipe,
+    *,
+    request: Engine | Computing | EngineChoice,
+    given: Origin,
+    before: Recipe | None,
+    extend: bool,
+    origin: str,
+    trusted: Collection[str],
+) -> tuple[Opened, State | None]:
+    """Claim a folder that is empty, or take up the run that it holds; another run is refused.
+
+    Returns the state to continue from, too, None to begin. `given` is what the run begins with, and `before` the recipe
+    of the run which that comes from.
+    """
+    this = _identity(recipe, setup) | resumed(given, before)
+    known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
+    choice = _choice(request, known, setup, recipe, trusted)
+    manifest = known or folder.claim(
+        describe(
+            this,
+            engine=encode(choice.engine),
+            why=choice.why,
+            origin=origin,
+            frozen=describe_frozen(setup.genome.template),
+        )
+    )
+    state, damaged = folder.latest(setup.genome, manifest, allow=trusted)
+    if other and folder.path is not None:
+        check_longer(recipe, state, folder.path)
+        manifest = folder.extend(manifest, this["recipe"], after=state.k if state else 0)
+    if state is None and isinstance(given, State):
+        folder.adopt(given, run=digest(manifest, given.k))
+        state = given
+    opened = Opened(manifest=manifest, choice=choice, damaged=tuple(damaged))
+    return opened, marked(state, manifest, given)
+
+
+def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
+    """What distinguishes a run from all others."""
+    genome = setup.genome
+    shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
+    return {
+        "recipe": recipe.described(),
+        "seed": setup.seeds.root,
+        "data": setup.task.describe(),
+        "network": {"layers": repr(genome.template), "parameters": shapes},
+    }
+
+
+def _choice(
+    request: Engine | Computing | EngineChoice,
+    manifest: Mapping[str, Any] | None,
+    setup: Setup,
+    recipe: Recipe,
+    allow: Collection[str],
+) -> EngineChoice:
+    """The engine to use; a run that chose its engine itself keeps it."""
+    if manifest is not None and isinstance(request, Computing):
+        began = _engine_of(manifest, allow)
+        if isinstance(began, Ray) and began.address not in (None, "auto"):
+            raise RunError(
+                f"this run computed on the Ray cluster at {began.address!r}. To join a cluster is to trust it, so an "
+                f"address that is read from a folder is not followed. Give it yourself: --engine "
+                f"ray:address={began.address}, or in Python engine=Ray(address=…)."
+            )
+        return EngineChoice(began, "")
+    choice = request if isinstance(request, EngineChoice) else settle(request, setup, recipe.load)
+    if manifest is not None and encode(choice.engine) != manifest["engine"]:
+        began = _engine_of(manifest, allow)
+        same = (
+            "The results are bit-identical."
+            if bits(choice.engine) == bits(began)
+            else "Results may differ in the last bits."
+        )
+        return replace(choice, why=f"engine: {choice.engine}; this run started with {began}. {same}")
+    return choice
+
+
+def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
+    """The engine that a manifest names."""
+    try:
+        engine = decode(manifest["engine"], allow=allow)
+    except RecipeError as error:
+        raise RunError(f"'engine' in manifest.json: {error} Or give the engine yourself, such as 'loop'.") from error
+    if not isinstance(engine, Engine) or isinstance(engine, type):
+        raise RunError(
+            f"'engine' in manifest.json is {manifest['engine']!r}, which is not an engine. Name one yourself, such as "
+            f"'loop'."
+        )
+    return engine

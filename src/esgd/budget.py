@@ -1,0 +1,61 @@
+"""What a run may spend: a time, as people write it, or an amount of work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from numbers import Real
+
+from esgd._validation import check_field, check_number
+from esgd.errors import RecipeError, shown
+
+__all__ = ["Budget", "Work", "seconds_in"]
+
+UNITS = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "m": 60.0, "s": 1.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
+_HOW = "Use for example '30m', '2h', '1h30m', '90s', a number of seconds, or esgd.Work(samples=5e8)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """An amount of work: samples that go through networks, forward 1 and backward 2, as the ledger counts them.
+
+    >>> Work(samples=5e8)
+    Work(samples=500000000.0)
+    """
+
+    samples: float
+
+    def __post_init__(self) -> None:
+        check_field(self, "samples", above=0, meaning="It is what a run may spend. Use for example Work(samples=5e8).")
+
+
+Budget = str | float | Work
+"""What `budget=` takes: "30m", seconds, or `Work`."""
+
+
+def seconds_in(budget: object) -> float | None:
+    """The seconds of a budget, None if it is an amount of work; what is no budget is refused.
+
+    >>> seconds_in("1h30m"), seconds_in("90s"), seconds_in(1800), seconds_in(Work(samples=1e6))
+    (5400.0, 90.0, 1800.0, None)
+    """
+    if isinstance(budget, Work):
+        return None
+    if isinstance(budget, str):
+        return _read(budget)
+    if isinstance(budget, bool) or not isinstance(budget, Real):
+        raise RecipeError(f"budget={shown(budget)} is no budget. {_HOW}")
+    return float(check_number("budget", budget, above=0, meaning=f"It is a time in seconds. {_HOW}"))
+
+
+def _read(text: str) -> float:
+    found = _PART.findall(text.strip())
+    if not found or _PART.sub("", text.strip()):
+        unit = "It has no unit." if text.strip().replace(".", "", 1).isdigit() else "It is no time."
+        raise RecipeError(f"budget={shown(text)} cannot be read. {unit} {_HOW}")
+    units = [name for _, name in found]
+    if len(set(units)) < len(units):
+        raise RecipeError(f"budget={shown(text)} says {units[-1]!r} twice. {_HOW}")
+    seconds = sum(float(number) * UNITS[unit] for number, unit in found)
+    return float(check_number("budget", seconds, above=0, meaning=f"{shown(text)} is no time to train in. {_HOW}"))

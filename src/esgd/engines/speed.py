@@ -1,0 +1,96 @@
+"""How fast an engine is on a task, measured in a short time: what a budget of time is planned by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import fmean
+from typing import Any
+
+from esgd.engines.auto import STARTS
+from esgd.engines.cluster import Ray
+from esgd.engines.computing import cores
+from esgd.engines.inner import for_a_worker
+from esgd.engines.probe import seconds_per_fitness, seconds_per_step
+from esgd.engines.processes import Pool
+from esgd.engines.sequential import Loop
+from esgd.policies import Policy
+from esgd.protocols import Engine, Setup
+
+BATCHES = 4  # of an epoch that is timed
+LASTING = 0.3  # seconds of a measurement at most
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a task on an engine.
+
+    | field     | meaning                                                                            |
+    |-----------|------------------------------------------------------------------------------------|
+    | `workers` | processes that share the individuals                                               |
+    | `steps`   | individuals that train together in one process, and seconds of one SGD step of all |
+    | `look`    | of one fitness in one process                                                      |
+    | `start`   | until the workers are there                                                        |
+    """
+
+    workers: int
+    steps: tuple[tuple[int, float], ...]
+    look: float
+    start: float = 0.0
+
+    def step(self, population: int) -> float:
+        """Of one SGD step of so many individuals: a straight line through what was measured.
+
+        >>> Speed(1, ((1, 0.25),), 0.0).step(4), Speed(2, ((2, 0.5), (4, 0.75)), 0.0).step(6)
+        (1.0, 0.625)
+        """
+        (few, less), (many, more) = self.steps[0], self.steps[-1]
+        together = ceil(population / self.workers)
+        if few == many:
+            return together * less / few
+        slope = max(0.0, (more - less) / (many - few))
+        return max(less * together / many, less + slope * (together - few))
+
+    def looks(self, number: float) -> float:
+        """Of so many fitnesses."""
+        return ceil(number / self.workers) * self.look
+
+
+def measure_speed(
+    engine: Engine, setup: Setup, populations: Sequence[int], policies: Sequence[Policy], lasting: float
+) -> Speed:
+    """Time SGD steps and a fitness, each for about so many seconds.
+
+    Of an engine with workers, what a worker does is timed in this process: to start them takes longer than all the
+    rest. Nothing is compiled for the same reason.
+    """
+    one, workers = _one_worker(engine)
+    plain: Any = replace(one, compile=False) if getattr(one, "compile", False) else one
+    lasting, shares = min(LASTING, lasting), sorted({ceil(each / workers) for each in populations})
+    together = (1,) if isinstance(plain, Loop) else tuple(dict.fromkeys((shares[0], shares[-1])))
+    steps = tuple(
+        (
+            n,
+            n
+            * fmean(
+                seconds_per_step(plain, setup, n, BATCHES, lasting / len(policies), policy=policy, repeats=2)
+                for policy in policies
+            ),
+        )
+        for n in together
+    )
+    judge = plain if hasattr(plain, "computing") else Loop()
+    look = min(seconds_per_fitness(judge, setup, lasting / 2) for _ in range(2))
+    return Speed(workers, steps, look, STARTS if workers > 1 else 0.0)
+
+
+def _one_worker(engine: Engine) -> tuple[Any, int]:
+    """An engine as one of its workers has it, and how many there are."""
+    match engine:
+        case Pool():
+            return for_a_worker(engine.inner), len(engine.devices)
+        case Ray():
+            return for_a_worker(engine.inner), engine.workers or cores()
+        case _:
+            return engine, 1

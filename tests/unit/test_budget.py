@@ -1,0 +1,266 @@
+"""Budgets: how they are read, how a plan follows the clock, and that a run with one keeps every promise of a run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import esgd
+from esgd._serialization import read_toml
+from esgd.budget import seconds_in
+from esgd.errors import RecipeError, RunError
+from esgd.progress.remaining import Remaining
+from esgd.recipe import FineTuning, Recipe
+from esgd.schedules import CosineRun
+from esgd.sizes import Each, Earned, Timed
+from esgd.species import Sgd
+from esgd.testing.evidence import contents, difference
+from esgd.work import Costs, expected_work
+from tests.small import classify
+
+HOUR = Timed(seconds=3600.0, shares=(1.0, 0.4), pace=(40.0, 10.0), rest=(4.0, 2.0), start=10.0, apart=20.0)
+GENERATIONS = 18
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [
+        ("30m", 1800.0),
+        ("2h", 7200.0),
+        ("90s", 90.0),
+        ("1h30m", 5400.0),
+        ("1.5 h", 5400.0),
+        ("1d 2min", 86520.0),
+        (7, 7.0),
+    ],
+)
+def test_a_time_is_read_as_people_write_it(budget: str | float, seconds: float) -> None:
+    assert seconds_in(budget) == seconds
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ("30", "It has no unit"),
+        ("half an hour", "It is no time"),
+        ("30m5", "It is no time"),
+        ("5m5m", "'m' twice"),
+        ("0s", "not above 0"),
+        (-1, "not above 0"),
+        (float("inf"), "not a finite number"),
+        (True, "no budget"),
+        (None, "no budget"),
+    ],
+)
+def test_what_is_no_budget_is_refused_with_examples(budget: Any, words: str) -> None:
+    with pytest.raises(RecipeError, match=words) as caught:
+        seconds_in(budget)
+    assert "'1h30m'" in str(caught.value)
+
+
+Machine = Callable[[int], float]
+"""How many times slower than planned a machine is in generation k."""
+
+
+def simulated(timed: Timed, machine: Machine, generations: int = GENERATIONS) -> list[dict[str, Any]]:
+    """The history of a run on an imagined machine: what `Recorder` writes, without a second going by."""
+    history, now = list[dict[str, Any]](), timed.apart + timed.start
+    for k in range(1, generations + 1):
+        turn = timed.turn(k, generations, history)
+        if turn is None:
+            break
+        place, slow = min(k, 2) - 1, machine(k)
+        sgd, rest = slow * timed.pace[place] * turn.epochs, slow * timed.rest[place]
+        clock = {"budget": timed.seconds, "begun": now, "elapsed": now + sgd + rest - 0.5 * slow, "epochs": turn.epochs}
+        reached = (turn.before + turn.epochs) / turn.total
+        history.append({"k": k, "seconds": {"sgd": sgd}, "clock": clock | {"reached": reached}})
+        now = clock["elapsed"] + 0.5 * slow  # it is saved
+    return history
+
+
+@pytest.mark.parametrize("slow", [0.1, 0.5, 1.0, 2.0, 4.0])
+def test_a_machine_that_was_measured_wrongly_ends_within_five_percent(slow: float) -> None:
+    history = simulated(HOUR, lambda k: slow)
+    assert len(history) == GENERATIONS
+    assert history[-1]["clock"]["elapsed"] == pytest.approx(3600, rel=0.05)
+    assert history[-1]["clock"]["reached"] == pytest.approx(1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0.75, 1.5), min_size=GENERATIONS, max_size=GENERATIONS))
+def test_whatever_the_machine_does_the_run_is_never_late_by_ten_percent(slow: list[float]) -> None:
+    """It may become twice as slow, or as fast, from one generation to the next."""
+    history = simulated(HOUR, lambda k: slow[k - 1])
+    assert history[-1]["clock"]["elapsed"] < 1.1 * HOUR.seconds
+    reached = [line["clock"]["reached"] for line in history]
+    assert all(one < other for one, other in pairwise([0.0, *reached])), "the schedule never goes back"
+    assert reached[-1] <= 1.0 + 1e-12
+
+
+def test_a_plan_is_a_function_of_the_history_alone() -> None:
+    history = simulated(HOUR, lambda k: 1.0 + 0.3 * (k % 3))
+    for k in range(1, GENERATIONS + 1):
+        again = HOUR.turn(k, GENERATIONS, [dict(line) for line in history[: k - 1]])
+        assert again is not None
+        assert again.epochs == history[k - 1]["clock"]["epochs"]
+
+
+def test_the_last_generation_is_short_enough_to_be_twice_as_slow() -> None:
+    history = simulated(HOUR, lambda k: 2.0 if k == GENERATIONS else 1.0)
+    assert history[-1]["k"] == GENERATIONS
+    assert history[-1]["clock"]["elapsed"] < 1.06 * HOUR.seconds
+
+
+def test_when_the_time_is_over_no_generation_begins() -> None:
+    history = simulated(HOUR, lambda k: 12.0 if k == 1 else 1.0)
+    assert len(history) == 1, "the first took longer than the whole budget"
+    assert HOUR.turn(2, GENERATIONS, history) is None
+    recipe = Recipe(population=2, generations=GENERATIONS, sgd_epochs=HOUR)
+    assert recipe.out_of_time(1, history) == "the time of 1 h 00 min is over"
+    assert recipe.out_of_time(0, []) == ""
+
+
+def test_a_planned_run_takes_the_budget() -> None:
+    recipe = Recipe(population=2, generations=GENERATIONS, sgd_epochs=HOUR)
+    planned = [HOUR.pace[min(stage.k, 2) - 1] * stage.sgd_epochs for stage in recipe.stages()]
+    beside = HOUR.apart + HOUR.start + HOUR.rest[0] + HOUR.rest[1] * (GENERATIONS - 1)
+    assert sum(planned) + beside == pytest.approx(3600)
+    *_, last = recipe.stages()
+    assert last.before + last.sgd_epochs == pytest.approx(last.total)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seconds": 0.0}, {"shares": ()}, {"pace": (0.0,)}, {"rest": (-1.0,)}, {"apart": 3600.0}, {"pace": 3.0}]
+)
+def test_a_clock_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError):
+        replace(HOUR, **changes)
+
+
+def unhurried(generations: int = 4, seconds: float = 3600.0) -> Recipe:
+    """A recipe with so much time that no machine is ever late: what is seen is how it decides."""
+    return Recipe(
+        population=2,
+        offspring=2,
+        generations=generations,
+        sgd_epochs=Timed(seconds=seconds, shares=(1.0,), pace=(50 * seconds / generations,), rest=(0.01,)),
+        species=Sgd(lr=0.1, schedule=CosineRun()),
+    )
+
+
+def fitted(recipe: Recipe | None = None, **more: Any) -> esgd.Result:
+    return esgd.fit(classify(), recipe, seed=0, engine="loop", progress=False, report=False, **more)
+
+
+def test_a_run_that_is_resumed_decides_as_before(tmp_path: Path) -> None:
+    """Two continuations of one folder: each later decision is made from what it says, not from the clock."""
+    first = fitted(unhurried(), run=tmp_path / "one", stop=lambda generation: generation.k == 2)
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    one, other = (
+        fitted(unhurried(), run=tmp_path / name, stop=lambda generation: generation.k == 3) for name in ("one", "other")
+    )
+    told = [line["clock"] for line in one.history]
+    assert told[:2] == [line["clock"] for line in first.history] == [line["clock"] for line in other.history[:2]]
+    assert told[2]["epochs"] == other.history[2]["clock"]["epochs"] != told[0]["epochs"]
+    assert told[2]["reached"] == other.history[2]["clock"]["reached"]
+    assert not difference(contents(one.population), contents(other.population))
+    assert {line["guarantee"] for line in one.history} == {"held"}
+    assert told[2]["begun"] == pytest.approx(told[1]["elapsed"]), "time in between does not count"
+
+
+def test_a_run_of_a_budget_keeps_the_plan_of_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    begun = fitted(unhurried(), run=folder, stop=lambda generation: generation.k == 1)
+    whole = fitted(budget="1h", run=folder)
+    assert whole.recipe == begun.recipe
+    assert [line["k"] for line in whole.history] == [1, 2, 3, 4]
+    assert Recipe.from_dict(read_toml((folder / "recipe.toml").read_text())) == begun.recipe
+    with pytest.raises(RunError, match="extend=True"):
+        fitted(budget="2h", run=folder)
+    longer = fitted(budget="2h", run=folder, extend=True, stop=lambda generation: generation.k == 5)
+    assert longer.recipe is not None
+    assert longer.recipe.clock == replace(unhurried().sgd_epochs, seconds=7200.0)  # type: ignore[type-var]
+    assert longer.history[4]["clock"]["reached"] < whole.history[3]["clock"]["reached"] == pytest.approx(1.0)
+    assert {line["guarantee"] for line in longer.history} == {"held"}
+
+
+def test_a_run_that_has_no_time_left_ends_with_what_it_has(tmp_path: Path) -> None:
+    recipe = unhurried(seconds=1e-4)
+    ended, again = fitted(recipe, run=tmp_path / "run"), fitted(recipe, run=tmp_path / "run")
+    assert len(ended.history) == len(again.history) == 1
+    assert ended.stopped == again.stopped == "the time of 0.0001 s is over"
+    assert ended.model is not None
+
+
+def test_a_run_without_a_budget_is_not_given_one_later(tmp_path: Path) -> None:
+    fitted(replace(unhurried(1), sgd_epochs=1), run=tmp_path / "run")
+    with pytest.raises(RunError, match="without a budget"):
+        fitted(budget="1h", run=tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_recipe_within_a_time_is_ordinary_and_can_be_edited(tmp_path: Path) -> None:
+    recipe = Recipe.within("10m", classify(), "loop")
+    clock = recipe.clock
+    assert clock is not None
+    assert clock.seconds == 600
+    assert clock.share(recipe.generations, recipe.generations) < 0.06
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+    edited = replace(recipe, sgd_epochs=replace(clock, seconds=1.5), offspring=Earned(1, 2))
+    result = fitted(edited, run=tmp_path / "run")
+    assert result.recipe == edited
+    assert {line["guarantee"] for line in result.history} == {"held"}
+    assert len(result.history) == edited.generations or "is over" in result.stopped
+
+
+@pytest.mark.slow
+def test_the_epochs_of_a_recipe_follow_a_budget() -> None:
+    """Of work, too: its proportions stay."""
+    task, mine = classify(), Recipe(population=4, offspring=4, generations=3, sgd_epochs=Each((1, 2, 3)))
+    *generations, _ = esgd.evolve(task, mine, budget=esgd.Work(samples=1e5), seed=0, engine="loop")
+    used = [generation.work.sgd_forward for generation in generations]
+    assert used[1] == pytest.approx(2 * used[0], rel=0.02)
+    timed = esgd.explain(task, mine, "10m", "loop").recipe
+    assert timed.clock is not None
+    assert timed.generations == 6, "the last half of the time is divided until its last part is short"
+    assert [timed.population_of(k) for k in (1, 6)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (Recipe(fine_tuning=FineTuning(lr=0.1)), "fine_tuning has its own number of epochs"),
+        (Recipe(sgd_epochs=0), "it has no SGD"),
+        (Recipe(generations=1), "one generation"),
+    ],
+)
+def test_a_recipe_that_cannot_follow_the_clock_is_refused(recipe: Recipe, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        esgd.evolve(classify(), recipe, budget="30m", seed=0, engine="loop")
+
+
+def test_an_amount_of_work_is_that_of_the_rules() -> None:
+    task = classify()
+    recipe = Recipe.within(esgd.Work(samples=2e5), task)
+    assert recipe == esgd.rules.ours(task, 2e5)
+    told = esgd.explain(task, recipe, engine="loop")
+    assert told.samples == expected_work(Costs.of(task, recipe), recipe) == pytest.approx(2e5, rel=0.01)
+    assert told.generations == recipe.generations
+    assert f"{told.cost['parameters']:,} parameters" in str(told)
+    assert told.to_dict()["symbols"]["K"] == recipe.generations
+
+
+def test_a_run_with_a_budget_says_how_much_of_it_is_left() -> None:
+    now = [0.0]
+    remaining = Remaining(unhurried().stages(), now=lambda: now[0], until=100.0)
+    now[0] = 30.0
+    assert remaining.estimate is not None
+    assert remaining.estimate.seconds == 70.0
