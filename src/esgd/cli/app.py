@@ -298,6 +298,7 @@ def explain(
     data: Data = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="also predict the cost on this number of GPUs")] = None,
     tflops: Annotated[float, typer.Option(min=0.001, help="TFLOP/s of one GPU in float32 matrix products")] = 15.0,
+    gpu_memory: Annotated[float, typer.Option(min=0.001, help="GB of memory of one GPU")] = 16.0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="also predict a generation on this number of workers")
     ] = None,
@@ -329,7 +330,7 @@ def explain(
     costs = cost(
         task,
         study.recipe,
-        gpus=Gpus(gpus, tflops) if gpus else None,
+        gpus=Gpus(gpus, tflops, gpu_memory) if gpus else None,
         workers=Workers(workers, per_node=per_node, gigabits=gigabits) if workers else None,
         share=share,
     )

@@ -14,8 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from esgd._initialization import prepare
+from esgd.engines.device_memory import device_need
+from esgd.policies import Policy
 from esgd.tasks import Supervised
 from esgd.tasks.scaled import scaled
+from esgd.testing.miniature import RECIPE, SEED, miniature, perceptron
 from tests.warm import python
 
 ROOT = Path(__file__).parents[3]
@@ -94,3 +98,14 @@ def test_the_weights_of_a_loss_follow_the_data(loss: Any) -> None:
 def test_the_scales_of_a_loss_follow_the_data() -> None:
     moved = scaled(supervised(F.mse_loss, torch.randn(8, 2))).on_device(META, 1 << 20)
     assert {each.device.type for each in (moved._loss.statistics.mean, moved._loss.statistics.deviation)} == {"meta"}  # type: ignore[attr-defined]
+
+
+def test_the_memory_of_an_individual_is_known_before_a_run() -> None:
+    setup = prepare(miniature(perceptron), RECIPE, SEED)  # 6-8-3: 83 parameters of four bytes
+    small, large = (
+        device_need(setup, Policy(optimizer="sgd", hyper={"lr": 0.1}, settings={"batch_size": n})) for n in (20, 40)
+    )
+    inputs, hidden, outputs, targets = 6 * 4, 8 * 4, 3 * 4, 8
+    assert small.rows == 7 * 4 * 83
+    assert large.activations - small.activations == 20 * (inputs + hidden + outputs + targets)
+    assert small.fit(10 * small.bytes + 1) == 10

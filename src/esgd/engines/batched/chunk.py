@@ -103,8 +103,9 @@ class ChunkNetworks:
                 full = self.chunk.picked(group, self.width)
                 samples = self._calibrate(full, setup.buffers.samples)
                 if full is not self.chunk:
+                    index = to_device(torch.tensor(list(group)), torch.device(self.batched.computing.device))
                     for name, stack in self.chunk.buffers.items():
-                        stack[list(group)] = full.buffers[name][: len(group)]
+                        stack.index_copy_(0, index, full.buffers[name][: len(group)])
         return samples
 
     def _calibrate(self, full: Chunk, wanted: int) -> int:

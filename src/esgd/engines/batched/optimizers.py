@@ -163,7 +163,7 @@ class StackedSGD:
 
     def restore(self, snapshot: tuple[State, Tensor], where: Bool[Tensor, " n"]) -> None:
         _put_back(self.state, snapshot[0], where)
-        self.fresh[where] = snapshot[1][where]
+        torch.where(where, snapshot[1], self.fresh, out=self.fresh)
 
     def kept_state(self, snapshot: tuple[State, Tensor], row: int) -> OptimizerState:
         policy, (state, fresh) = self.policies[row], snapshot

@@ -16,7 +16,7 @@ from esgd._averages import IterateAverage
 from esgd.engines.batched.batches import together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
-from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
+from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family, over
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
 from esgd.ledger import Work
@@ -208,7 +208,7 @@ class BatchedTrajectory:
             (self.chunk.buffers, snapshot.chunk.buffers),
         ):
             for name, stack in mine.items():
-                stack[there] = marked[name][there]
+                torch.where(over(there, stack), marked[name], stack, out=stack)
         for (rows, optimizers), state in zip(self._optimizers, snapshot.states, strict=True):
             optimizers.restore(state, there[rows])
         self.fitness = torch.where(where, snapshot.fitness, self.fitness)
