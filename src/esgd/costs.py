@@ -13,13 +13,14 @@ import torch
 
 from esgd._initialization import prepare, rows_at_once
 from esgd._serialization import encode
-from esgd._steps import drawn
+from esgd._steps import drawn, sgd_step
 from esgd.engines.auto import suited_loop
+from esgd.engines.device_memory import device_need
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step
 from esgd.engines.sequential import Loop
 from esgd.engines.speed import measure_speed
 from esgd.policies import Policy
-from esgd.protocols import Draw, Engine, Setup, Task
+from esgd.protocols import Draw, Engine, Setup, Task, continues
 from esgd.recipe import Recipe, Stage
 from esgd.run.folder import KEPT_CHECKPOINTS
 from esgd.scaling import Workers, generation
@@ -33,10 +34,12 @@ MATRIX = 1024  # rows and columns of the products that a device's speed is told 
 
 @dataclass(frozen=True)
 class Gpus:
-    """Devices that a run is to be thought on: how many, and what each really does in float32 matrix products."""
+    """Devices that a run is to be thought on: how many, what each really does in float32 matrix products, and its
+    memory in GB."""
 
     count: int
     tflops: float
+    memory: float = 16.0
 
 
 def in_symbols(recipe: Recipe) -> dict[str, Any]:
@@ -105,6 +108,7 @@ def cost(
     }
     if gpus:
         told |= _elsewhere(in_sequence, mu, gpus)
+        told |= _on_device(setup, recipe, policies, gpus)
     if workers:
         epoch, evaluation = measured(Loop(threads=1))
         first = recipe.epochs_of(1)
@@ -137,6 +141,18 @@ def _elsewhere(seconds: float, individuals: int, gpus: Gpus) -> dict[str, Any]:
         "gpus": gpus.count,
         "gpu_tflops": gpus.tflops,
         "seconds_on_gpus": seconds * here / (gpus.tflops * 1e12) * share,
+    }
+
+
+def _on_device(setup: Setup, recipe: Recipe, policies: Sequence[Policy], gpus: Gpus) -> dict[str, Any]:
+    """What an individual needs there, with the policy that needs most, and how many train at once."""
+    keeps = continues(recipe.baggage) or sgd_step(next(recipe.stages()), recipe).keep_ends
+    need = max((device_need(setup, each, keeps_ends=keeps) for each in policies), key=lambda need: need.bytes)
+    return {
+        "gpu_memory": gpus.memory,
+        "bytes_on_gpu": need.bytes,
+        "activation_bytes": need.activations,
+        "individuals_on_gpu": need.fit(int(gpus.memory * 1e9)),
     }
 
 

@@ -143,6 +143,9 @@ def _on_gpus(costs: dict[str, Any]) -> list[str]:
         f"At best {duration(costs['seconds_on_gpus'])} on {costs['gpus']} GPUs of {costs['gpu_tflops']:g} TFLOP/s each,"
         " by the ratio of matrix rates",
         f"(this machine: {costs['matrix_tflops_here']:.2g} TFLOP/s). Small networks take much longer than this.",
+        f"While it trains, an individual needs about {_bytes(costs['bytes_on_gpu'])} of a GPU, "
+        f"{_bytes(costs['activation_bytes'])} of them saved activations of a batch. "
+        f"{costs['individuals_on_gpu']:,} fit into {costs['gpu_memory']:g} GB at once (vmap:chunk=…).",
     ]
 
 

@@ -105,6 +105,18 @@ class HoldsData(Protocol):
 
 
 @runtime_checkable
+class MovesData(Protocol):
+    """A task whose data can be on the device of an engine: then no step waits for a batch to be copied there."""
+
+    def on_device(self, device: torch.device, most: int) -> Task:
+        """The same task with its data on the device, if they take no more than `most` bytes; else the task itself.
+
+        Batches have the same values either way.
+        """
+        ...
+
+
+@runtime_checkable
 class Inspects(Protocol):
     """A task that can tell what its data are like, for the notes of a run."""
 

@@ -311,6 +311,7 @@ def explain(
     engine: EngineName = "auto",
     gpus: Annotated[int | None, typer.Option(min=1, help="also predict the cost on this number of GPUs")] = None,
     tflops: Annotated[float, typer.Option(min=0.001, help="TFLOP/s of one GPU in float32 matrix products")] = 15.0,
+    gpu_memory: Annotated[float, typer.Option(min=0.001, help="GB of memory of one GPU")] = 16.0,
     workers: Annotated[
         int | None, typer.Option(min=1, help="also predict a generation on this number of workers")
     ] = None,
@@ -337,7 +338,7 @@ def explain(
         budget=budget,
         by_recipe=bool(sets),
         engine=engine,
-        gpus=Gpus(gpus, tflops) if gpus else None,
+        gpus=Gpus(gpus, tflops, gpu_memory) if gpus else None,
         workers=Workers(workers, per_node=per_node, gigabits=gigabits) if workers else None,
     )
     print_value(as_json, told.to_dict(), partial(show_words, str(told)))

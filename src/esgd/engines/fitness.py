@@ -61,6 +61,7 @@ class Scorer:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._divisor: Callable[[Batch], float] = task.divisor if isinstance(task, Weighted) else task.size
+        self._divisors = dict[int, float]()  # of the parts seen so far: for weighted targets it has to be computed
         self._samples: int | None = None  # of the whole fitness, once it has been seen …
         self._weight = 0.0  # … and what they count as in the mean
         self._hardest: Sequence[int] | None = None  # parts by falling loss of the last complete evaluation
@@ -93,7 +94,9 @@ class Scorer:
         before = {row: samples_in(known) for row, known in parts.items()}
         seen, active = dict(before), list(rows)
         for part, batch in task.parts(self._hardest if may_stop else None):
-            size, counts, new = task.size(batch), self._divisor(batch), [r for r in active if part not in parts[r]]
+            if part not in self._divisors:
+                self._divisors[part] = self._divisor(batch)
+            size, counts, new = task.size(batch), self._divisors[part], [r for r in active if part not in parts[r]]
             for row, loss in zip(new, networks.losses(new, batch) if new else (), strict=True):
                 _check_sign(task, part, loss)
                 parts[row][part], sums[row], seen[row] = (loss, size, counts), sums[row] + loss, seen[row] + size

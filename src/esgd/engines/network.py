@@ -94,6 +94,11 @@ class Network:
         for name, buffer in persistent_buffers(self.module).items():
             buffer.copy_(buffers[name])
 
+    def on_device(self, row: Row) -> list[Tensor]:
+        """A row as tensors of the network's shapes, where the network is."""
+        there: Row = self.computing.to_device(row)
+        return list(self.setup.genome.views(there).values())
+
     def row(self) -> Row:
         """The loaded individual's parameters (a copy, on the CPU)."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters]).cpu()

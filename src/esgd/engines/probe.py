@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -18,7 +18,7 @@ from esgd.engines.network import Network
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Batch, DealsTogether, Engine, Settings, Setup, Step, Task, Trajectory
+from esgd.protocols import Batch, DealsTogether, Engine, MovesData, Settings, Setup, Step, Task, Trajectory
 from esgd.randomness import Seeds
 
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
@@ -47,6 +47,10 @@ class ShortenedTask:
     def batches_together(self, seeds: Sequence[Seeds], settings: Settings) -> Iterable[Batch] | None:
         dealt = self._task.batches_together(seeds, settings) if isinstance(self._task, DealsTogether) else None
         return None if dealt is None else islice(dealt, self._batches)
+
+    def on_device(self, device: torch.device, most: int) -> Task:
+        task = self._task.on_device(device, most) if isinstance(self._task, MovesData) else self._task
+        return cast(Task, ShortenedTask(task, self._batches))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.fitness import Scorer
 from esgd.engines.inline import InlineExecutor
 from esgd.engines.network import Network
+from esgd.engines.resident import with_data_on_device
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.genome import Buffers
 from esgd.ledger import Work
@@ -53,7 +54,7 @@ class Loop:
         return [[j] for j in range(len(policies))]
 
     def kernel(self, setup: Setup) -> Kernel:
-        return SequentialKernel(Network(setup, self.computing))
+        return SequentialKernel(Network(with_data_on_device(setup, self.computing), self.computing))
 
     @contextmanager
     def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:

@@ -75,6 +75,7 @@ class SequentialTrajectory:
         self._standing = start.optimizer_state.place if self._continues and start.optimizer_state else None
         self._brought = start.optimizer_state
         self._begun: BegunEpoch | None = None
+        self._anchor = [] if step.anchor_row is None else network.on_device(step.anchor_row)
         network.load(start.row, start.buffers)
         network.prepare(policy.settings)
         self._changes = changes(network.setup.genome, policy)
@@ -147,14 +148,12 @@ class SequentialTrajectory:
     @torch.no_grad()
     def _pull(self) -> None:
         """Towards the anchor, if this step, counted over the whole run, is one of those."""
-        anchor, row = self.step.anchor, self.step.anchor_row
+        anchor = self.step.anchor
         self._taken += 1
-        if anchor is None or row is None or self._taken % anchor.every:
+        if anchor is None or not self._anchor or self._taken % anchor.every:
             return
-        for parameter, there in zip(
-            self.network.parameters, self.network.setup.genome.views(row).values(), strict=True
-        ):
-            parameter.lerp_(there.to(parameter.device), anchor.strength)
+        for parameter, there in zip(self.network.parameters, self._anchor, strict=True):
+            parameter.lerp_(there, anchor.strength)
 
     def _update(self, batches: Sequence[Batch], epoch: float) -> None:
         step, network = self.step, self.network

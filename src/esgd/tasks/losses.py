@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -54,6 +55,18 @@ def constant_loss(loss: Loss, targets: Tensor) -> float | None:
         p = y.mean(dim=0).clamp(1e-12, 1 - 1e-12)
         return float(F.binary_cross_entropy(p, p))
     return None
+
+
+def loss_on_device(loss: Loss, device: torch.device) -> Loss:
+    """The loss with its tensors on a device, such as the weights of classes. A function of your own stays as it is."""
+    if isinstance(loss, ScaledLoss):
+        return ScaledLoss(loss_on_device(loss.loss, device), loss.statistics.on_device(device), loss.__qualname__)
+    if isinstance(loss, partial):
+        moved = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in loss.keywords.items()
+        }
+        return partial(loss.func, *loss.args, **moved)
+    return copy.deepcopy(loss).to(device) if isinstance(loss, nn.Module) else loss
 
 
 def _is(loss: Loss, *known: Any) -> bool:

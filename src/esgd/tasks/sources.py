@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+from esgd._batches import to_device
 from esgd.errors import TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, global_randomness
@@ -78,14 +79,14 @@ class Tensors:
         return len(self.tensors[0])
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
-        order = torch.randperm(self.samples, generator=seeds("order")).to(self.tensors[0].device)
+        order = to_device(torch.randperm(self.samples, generator=seeds("order")), self.tensors[0].device)
         for chosen in batches_of(order, batch_size):
             yield tuple(tensor.index_select(0, chosen) for tensor in self.tensors)
 
     def epochs(self, seeds: Sequence[Seeds], batch_size: int) -> Iterator[Batch]:
         """The epochs of several individuals at once: each batch is theirs, stacked."""
         orders = torch.stack([torch.randperm(self.samples, generator=each("order")) for each in seeds], dim=1)
-        for chosen in batches_of(orders.to(self.tensors[0].device), batch_size):  # (batch, n)
+        for chosen in batches_of(to_device(orders, self.tensors[0].device), batch_size):  # (batch, n)
             picked = chosen.T.reshape(-1)
             yield tuple(
                 tensor.index_select(0, picked).view(len(seeds), len(chosen), *tensor.shape[1:])
@@ -107,6 +108,10 @@ class Tensors:
 
     def data(self) -> tuple[Tensor, ...]:
         return self.tensors
+
+    def on_device(self, device: torch.device) -> Tensors:
+        """The same samples on a device."""
+        return Tensors(tuple(tensor.to(device) for tensor in self.tensors))
 
     def some(self, indices: Tensor) -> Tensors:
         """These samples alone."""

@@ -37,6 +37,10 @@ class Statistics:
         deviation = x.std(dim=over, correction=0, keepdim=True)[0]
         return Statistics(mean, torch.where(deviation > ROUNDING * mean.abs(), deviation, 1.0))
 
+    def on_device(self, device: torch.device) -> Statistics:
+        """The same numbers on a device."""
+        return Statistics(self.mean.to(device), self.deviation.to(device))
+
     def standardised(self, values: Tensor) -> Tensor:
         """In units of the deviation, from the mean."""
         return (values - self.mean.to(values)) / self.deviation.to(values)

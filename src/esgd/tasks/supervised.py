@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property, partial
 from math import ceil, nan
 from typing import Any
@@ -18,13 +19,13 @@ from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.inspection import Concern, concerns
-from esgd.tasks.losses import constant_loss
+from esgd.tasks.losses import constant_loss, loss_on_device
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
 from esgd.tasks.outputs import average_for
 from esgd.tasks.samples import some_samples
 from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches, soft_loss
-from esgd.tasks.sources import Source, StackedSource, batches_of, divided, source
+from esgd.tasks.sources import Source, StackedSource, Tensors, batches_of, divided, source
 from esgd.tasks.weights import target_weights
 
 Loss = Callable[[Any, Any], Tensor]
@@ -281,6 +282,19 @@ class Supervised:
     def data(self) -> list[Any]:
         splits = (self._train, self._fitness, self._pick, self._test, self._calibration)
         return [split.data() for split in splits if split is not None]
+
+    def on_device(self, device: torch.device, most: int) -> Supervised:
+        """The same task with the tensors of its loss on the device, and with the splits that engines read, if they are
+        tensors and fit."""
+        moved = copy(self)
+        moved._loss = loss_on_device(self._loss, device)
+        moved._weights = target_weights(moved._loss)
+        used = {name: getattr(self, name) for name in ("_train", "_fitness", "_calibration")}
+        held = {id(split): split for split in used.values() if isinstance(split, Tensors)}
+        if sum(tensor.nbytes for split in held.values() for tensor in split.tensors) <= most:
+            there = {key: split.on_device(device) for key, split in held.items()}
+            vars(moved).update({name: there.get(id(split), split) for name, split in used.items()})
+        return moved
 
     # What the data are like
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from esgd._batches import to_device
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState, in_groups
@@ -53,7 +54,8 @@ class Chunk:
         """These rows, followed by copies of the last one, n in all."""
         if list(rows) == list(range(n)) and len(self) == n:
             return self
-        index = torch.tensor([*rows, *[rows[-1]] * (n - len(rows))])
+        like = next(iter(self.stacks.values()))
+        index = to_device(torch.tensor([*rows, *[rows[-1]] * (n - len(rows))]), like.device)
         return Chunk(
             self.genome,
             {name: stack[index] for name, stack in self.stacks.items()},
@@ -101,8 +103,9 @@ class ChunkNetworks:
                 full = self.chunk.picked(group, self.width)
                 samples = self._calibrate(full, setup.buffers.samples)
                 if full is not self.chunk:
+                    index = to_device(torch.tensor(list(group)), torch.device(self.batched.computing.device))
                     for name, stack in self.chunk.buffers.items():
-                        stack[list(group)] = full.buffers[name][: len(group)]
+                        stack.index_copy_(0, index, full.buffers[name][: len(group)])
         return samples
 
     def _calibrate(self, full: Chunk, wanted: int) -> int:
@@ -124,13 +127,13 @@ class ChunkNetworks:
         return samples
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
-        batch, found = self.batched.computing.to_device(batch), list[float]()
+        batch, found = self.batched.computing.to_device(batch), list[Tensor]()
         for group in in_groups(rows, self.width):
             full = self.chunk.picked(group, self.width)
             self.batched.network.enter(training=False)
             losses = self.batched.fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
-            found += losses.tolist()[: len(group)]
-        return found
+            found.append(losses[: len(group)])
+        return torch.cat(found).tolist()  # the one time that the host waits for the device
 
     def check_layout(self) -> None:
         self.batched.network.check_layout()

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from esgd._batches import to_device
 from esgd.engines.optimizers import build_optimizer, kept_state, state_kind
 from esgd.groups import Change
 from esgd.policies import Policy, optimizer_class
@@ -179,7 +180,7 @@ class StackedSGD:
 
     def restore(self, snapshot: tuple[State, Tensor], where: Bool[Tensor, " n"]) -> None:
         _put_back(self.state, snapshot[0], where)
-        self.fresh[where] = snapshot[1][where]
+        torch.where(where, snapshot[1], self.fresh, out=self.fresh)
 
     def kept_state(self, snapshot: tuple[State, Tensor], row: int) -> OptimizerState:
         policy, (state, fresh) = self.policies[row], snapshot
@@ -322,11 +323,12 @@ def _copies(state: State) -> State:
 def _put_back(state: State, marked: State, where: Bool[Tensor, " n"]) -> None:
     for name, stacks in state.items():
         for stack, before in zip(stacks, marked[name], strict=True):
-            stack[where] = before[where]
+            torch.where(over(where, stack), before, stack, out=stack)  # an index of bools would make the host wait
 
 
 def _column(values: Sequence[float] | Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+    column: Tensor = to_device(torch.as_tensor(values, dtype=like.dtype), like.device)  # without waiting for a GPU
+    return column
 
 
 def _some(like: Tensor, **values: Tensor) -> Columns:

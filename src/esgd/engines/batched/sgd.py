@@ -67,6 +67,7 @@ class BatchedTrajectory:
         self._brought = [start.optimizer_state for start in starts]
         self._standing = self._brought if self._continues else []
         self._begun: BegunEpoch | None = None
+        self._anchor = [] if step.anchor_row is None else batched.network.on_device(step.anchor_row)
         batched.network.prepare(self.settings)
         self._optimizers = self._families([start.optimizer_state for start in starts])
         self._steps, self._repeats = optimizer_steps(self.task, policies[0]), repeats(self.task, self.settings)
@@ -137,12 +138,12 @@ class BatchedTrajectory:
 
     def _pull(self) -> None:
         """Towards the anchor, if this step, counted over the whole run, is one of those."""
-        anchor, row = self.step.anchor, self.step.anchor_row
+        anchor = self.step.anchor
         self._taken += 1
-        if anchor is None or row is None or self._taken % anchor.every:
+        if anchor is None or not self._anchor or self._taken % anchor.every:
             return
-        for stack, there in zip(self.chunk.stacks.values(), self.setup.genome.views(row).values(), strict=True):
-            stack.lerp_(there.to(stack.device), anchor.strength)
+        for stack, there in zip(self.chunk.stacks.values(), self._anchor, strict=True):
+            stack.lerp_(there, anchor.strength)
 
     def _go_to_standing(self) -> None:
         """Where SGD is not interrupted, go to where it stood."""
@@ -226,7 +227,7 @@ class BatchedTrajectory:
             (self.chunk.buffers, snapshot.chunk.buffers),
         ):
             for name, stack in mine.items():
-                stack[there] = marked[name][there]
+                torch.where(over(there, stack), marked[name], stack, out=stack)
         for (rows, optimizers), state in zip(self._optimizers, snapshot.states, strict=True):
             optimizers.restore(state, there[rows])
         self.fitness = torch.where(where, snapshot.fitness, self.fitness)

@@ -16,6 +16,7 @@ from esgd.engines.computing import Computing, Precision
 from esgd.engines.contract import Kernel, in_groups
 from esgd.engines.dispatch import Dispatcher
 from esgd.engines.inline import InlineExecutor
+from esgd.engines.resident import with_data_on_device
 from esgd.errors import RecipeError
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Session, Setup, Tick
@@ -66,7 +67,7 @@ class Vmap:
         ]
 
     def kernel(self, setup: Setup) -> Kernel:
-        return BatchedKernel(setup, self.computing, self.chunk)
+        return BatchedKernel(with_data_on_device(setup, self.computing), self.computing, self.chunk)
 
     @contextmanager
     def open(self, setup: Setup, tick: Tick) -> Iterator[Session]:
