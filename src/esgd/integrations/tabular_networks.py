@@ -62,12 +62,12 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int]) -> nn.Sequential:
 
 
 def widths(rows: int) -> tuple[int, int]:
-    """The hidden layers of the default network: two, as wide as the power of two nearest to 2 √n, from 16 to 256.
+    """The hidden layers of the default network: two, as wide as the power of two nearest to √n, from 16 to 256.
 
     >>> widths(150), widths(1_000), widths(1_000_000)
-    ((32, 32), (64, 64), (256, 256))
+    ((16, 16), (32, 32), (256, 256))
     """
-    width = min(WIDEST, max(NARROWEST, 1 << round(log2(2 * sqrt(rows)))))
+    width = min(WIDEST, max(NARROWEST, 1 << round(log2(sqrt(rows)))))
     return width, width
 
 
