@@ -162,7 +162,7 @@ class EsgdClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     | `work`         | samples that the run may spend, for rules; None: 500 for each row, from 5e5 to 5e7            |
     | `recipe`       | a `Recipe`, or the name of rules in `esgd.rules`; None: "ours"                                |
     | `hidden`       | widths of the MLP's hidden layers; None: two, as wide as the power of two nearest to √n       |
-    | `batch_size`   | rows in a step of SGD; None: a 64th of the rows, from 32 to 256                               |
+    | `batch_size`   | rows in a step of SGD; None: a 32nd of the rows, from 32 to 256                               |
     | `fitness_size` | rows that selection sees and SGD does not, as a share or a number; None: 0.2, at most 10,000  |
     | `stop`         | stop rules, such as `esgd.Patience(3)`                                                        |
     | `engine`       | where networks are trained; None: this process, on one core                                   |

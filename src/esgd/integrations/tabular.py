@@ -23,7 +23,7 @@ Numbers = NDArray[np.float64]
 ROUNDING = 1e-7
 """A deviation below this, relative to the mean, is rounding: the column never changes."""
 FITNESS_SHARE, FITNESS_MOST = 0.2, 10_000  # rows that selection sees: a fifth, but not more than it needs
-SMALLEST_BATCH, LARGEST_BATCH, STEPS = 32, 256, 64  # an epoch has about so many steps, within these batches
+SMALLEST_BATCH, LARGEST_BATCH, STEPS = 32, 256, 32  # an epoch has about so many steps, within these batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +140,10 @@ def table_task(
 
 
 def batch_size_for(rows: int) -> int:
-    """About 64 steps an epoch, with batches of 32 to 256: a power of two.
+    """About 32 steps an epoch, with batches of 32 to 256: a power of two.
 
     >>> batch_size_for(150), batch_size_for(10_000), batch_size_for(1_000_000)
-    (32, 128, 256)
+    (32, 256, 256)
     """
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << round(log2(max(1.0, rows / STEPS)))))
 
