@@ -97,7 +97,7 @@ class TableNetwork(nn.Module):
         """As `forward`, for arrays, a few thousand rows at a time."""
         device, answers = self.get_buffer("x_scale").device, list[Tensor]()
         for piece in np.array_split(x, ceil(len(x) / AT_ONCE)):
-            answers.append(self(torch.as_tensor(piece).to(device)).cpu())
+            answers.append(self(torch.tensor(piece, device=device)).cpu())  # a copy: those of pandas are read-only
         return torch.cat(answers).numpy()  # type: ignore[no-any-return]
 
 

@@ -45,9 +45,8 @@ def test_a_pruned_run_is_whole_in_its_folder_and_pruned_in_its_study(tmp_path: P
     found = study(after=2)
     found.optimize(lambda trial: fit(trial, run=tmp_path / "run", report=False).fitness, n_trials=1)
     assert found.trials[0].state is optuna.trial.TrialState.PRUNED
-    loaded = esgd.load(tmp_path / "run")
-    assert len(loaded.history) == 2
-    assert "pruned by Optuna after generation 2" in loaded.stopped
+    assert len(esgd.load(tmp_path / "run", mlp).history) == 2
+    assert "pruned by Optuna after generation 2" in (tmp_path / "run" / "stop.json").read_text()
 
 
 def test_the_runs_of_several_seeds_are_one_trial() -> None:

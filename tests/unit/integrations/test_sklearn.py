@@ -58,7 +58,9 @@ def test_labels_are_words_and_columns_have_names_in_a_pipeline() -> None:
     fitted = make_pipeline(columns, tiny(recipe=SHORT)).fit(rows, labels)
     assert fitted.score(rows, labels) > 0.8
     assert set(fitted.predict(rows)) <= {"setosa", "versicolor", "virginica"}
-    assert list(tiny().fit(rows[["length", "width"]], labels).feature_names_in_) == ["length", "width"]
+    alone = tiny().fit(rows[["length", "width"]], labels)
+    assert list(alone.feature_names_in_) == ["length", "width"]
+    assert alone.predict_proba(rows[["length", "width"]]).shape == (150, 3)
 
 
 def test_a_search_tries_parameters() -> None:
