@@ -104,7 +104,13 @@ def with_both(place: str) -> float:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=100_000_000)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100_000_000,
+        _node_ip_address="127.0.0.1",  # for this machine alone
+    )
     try:
         for name, run in {"Tune's PBT": with_tune, "esgd": with_esgd, "esgd in Tune": with_both}.items():
             begun = perf_counter()
