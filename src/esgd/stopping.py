@@ -138,6 +138,16 @@ def name_of(value: object) -> str:
     return name.rpartition("<locals>.")[2] or str(value)
 
 
+def check_of(of: str) -> None:
+    """Refuse what cannot be the name of a number in a history line."""
+    _check(of, "min")
+
+
+def number_in(line: Mapping[str, Any], of: str) -> float:
+    """The number of this name in a history line, such as "best" or "metrics.f1"; inf where it is not finite."""
+    return _signed(line, of, "min")
+
+
 def _in_short(rule: Patience | Target) -> str:
     """The rule as one would write it: without what is at its default."""
     first, *others = fields(rule)
