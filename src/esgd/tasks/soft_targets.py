@@ -64,6 +64,8 @@ def soft_batches(batches: Iterable[Batch], seeds: Seeds | Sequence[Seeds], setti
     With several seeds, the batches are those of several individuals, stacked along a first dimension.
     """
     spread, alpha = settings.get("label_smoothing", 0), settings.get("mixup", 0)
+    if spread or alpha:
+        batches = map(_checked_tuple, batches)
     if alpha:
         batches = _mixed(batches, seeds, alpha)
     return _smoothed(batches, None if isinstance(seeds, Seeds) else len(seeds), spread) if spread else batches
@@ -123,6 +125,15 @@ def _smoothed(batches: Iterable[Batch], rows: int | None, spread: float) -> Iter
     share = torch.tensor(float(spread)) if rows is None else torch.full((rows,), float(spread))
     for batch in batches:
         yield (*batch[:-1], Smoothed(batch[-1], share))
+
+
+def _checked_tuple(batch: Batch) -> Batch:
+    if isinstance(batch, tuple | list):
+        return batch
+    raise TaskError(
+        f"the settings {' and '.join(SETTINGS)} need batches of (*inputs, target), but a batch is a "
+        f"{type(batch).__name__}. Leave them out, or return tuples."
+    )
 
 
 def _check_mixable(batch: Batch) -> None:
