@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from esgd._continuing import check_longer, marked, resumed
+from esgd._continuing import as_begun, check_longer, marked, resumed, settled
 from esgd._initialization import prepare
 from esgd._last_state import LastState
 from esgd._serialization import decode, encode
@@ -98,7 +98,9 @@ def fit(
         )
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
-        this = _identity(recipe, seed, setup) | resumed(given, resume.recipe if isinstance(resume, Result) else None)
+        setup = as_begun(setup, recipe, folder.manifest())
+        before = settled(resume.recipe, setup) if isinstance(resume, Result) and resume.recipe else None
+        this = _identity(recipe, seed, setup) | resumed(given, before)
         known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
         choice = _choice(request, known, setup, recipe, trusted)
         manifest = known or folder.claim(
@@ -274,11 +276,11 @@ def _write_report(path: Path, reports: Reporter) -> None:
 
 
 def _identity(recipe: Recipe, seed: int, setup: Setup) -> dict[str, Any]:
-    """What distinguishes a run from all others."""
+    """What distinguishes a run from all others; its recipe says which recombination was chosen."""
     genome = setup.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return {
-        "recipe": recipe.described(),
+        "recipe": settled(recipe, setup).described(),
         "seed": seed,
         "data": setup.task.describe(),
         "network": {"layers": repr(genome.template), "parameters": shapes},
