@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from esgd._batches import copied
+from esgd._batches import copied, tensors_in
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
@@ -135,5 +134,4 @@ class Network:
 
 def _versions(batch: Batch) -> list[int]:
     """How often each tensor of a batch was written into."""
-    leaves = pytree.tree_leaves(batch)
-    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()]
+    return [tensor._version for tensor in tensors_in(batch) if not tensor.is_inference()]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from esgd.randomness import Seeds, global_randomness
 from esgd.tasks.losses import Loss, compares_numbers
 from esgd.tasks.samples import Samples, evenly_spaced
-from esgd.tasks.sources import Source, Tensors
+from esgd.tasks.sources import Concern, Source, Tensors
 from esgd.tasks.standardisation import ScaledLoss, ScaledNetwork
 
 LARGE, SMALL = 100.0, 0.01  # of inputs, beside 1: the scale that initial weights and learning rates are made for
@@ -26,9 +26,6 @@ FAR = 100.0  # targets in units of 1: a new network answers about 0 ± 1
 CLASSES = 1000  # more different whole numbers are no classes, but words or identities
 SHARED = 0.01  # of the test samples that are in another split, too
 ROWS, KEYS = 200_000, 16  # samples that are compared between splits, and the numbers of each that are compared first
-
-Concern = tuple[str, str]
-"""The kind of a note, and its text: what was seen, what it means, what to do."""
 
 
 def concerns(
@@ -147,7 +144,7 @@ def _classes(splits: dict[str, Source]) -> Iterator[Concern]:
     """Classes that one split has and another has not; of tensors, because of a dataset not all samples are read."""
     found = dict[str, Tensor]()
     for name, split in splits.items():
-        y = split.tensors[-1] if isinstance(split, Tensors) else None
+        y = split.tensors[-1] if isinstance(split, Tensors) and not split.names else None
         if (
             y is not None
             and y.dim() == 1

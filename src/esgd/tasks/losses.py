@@ -1,4 +1,4 @@
-"""What is known of torch's own losses: which compare numbers, and what a constant prediction costs."""
+"""What is known of torch's own losses: which are never negative, which compare numbers, and what a constant costs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ ABSOLUTE = (F.l1_loss, nn.L1Loss)
 BOTH = (F.smooth_l1_loss, nn.SmoothL1Loss, F.huber_loss, nn.HuberLoss)
 BINARY = (F.binary_cross_entropy, nn.BCELoss, F.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss)
 CLASSES = (F.cross_entropy, nn.CrossEntropyLoss)
+MARGIN = (F.multi_margin_loss, nn.MultiMarginLoss, F.multilabel_margin_loss, nn.MultiLabelMarginLoss)
 
 
-def compares_numbers(loss: Loss) -> bool:
+def never_negative(loss: Any) -> bool:
+    """Whether this is a loss of torch's that is never below 0."""
+    return _is(loss, *SQUARED, *ABSOLUTE, *BOTH, *BINARY, *CLASSES, *MARGIN)
+
+
+def compares_numbers(loss: Any) -> bool:
     """Whether this is a loss of torch's for regression: of the difference between output and target."""
     return _is(loss.loss if isinstance(loss, ScaledLoss) else loss, *SQUARED, *ABSOLUTE, *BOTH)
 
@@ -56,7 +62,7 @@ def constant_loss(loss: Loss, targets: Tensor) -> float | None:
     return None
 
 
-def _is(loss: Loss, *known: Any) -> bool:
+def _is(loss: Any, *known: Any) -> bool:
     plain = loss.func if isinstance(loss, partial) else loss
     return any(plain is each or type(plain) is each for each in known)
 

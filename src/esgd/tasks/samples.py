@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
-from esgd.tasks.sources import Mapped, Source, Tensors
+from esgd.errors import TaskError
+from esgd.tasks.batch_forms import BatchForm
+from esgd.tasks.datasets import Mapped
+from esgd.tasks.sources import Source, Tensors
 
 NUMBERS = 4_000_000  # of a split of tensors that are looked at
 FEWEST = 256  # samples of a split of tensors, however large one of them is
@@ -41,7 +42,7 @@ class Samples:
         )
 
 
-def some_samples(name: str, split: Source | None) -> Samples | None:
+def some_samples(name: str, split: Source | None, form: BatchForm) -> Samples | None:
     """Some samples of tensors or of a dataset; None for anything else, which can only be read as training reads it.
 
     A dataset is read under fixed seeds, so no random number of anybody is used up.
@@ -49,16 +50,16 @@ def some_samples(name: str, split: Source | None) -> Samples | None:
     if isinstance(split, Tensors):
         each = sum(tensor[0].numel() for tensor in split.tensors)
         chosen = evenly_spaced(split.samples, max(FEWEST, NUMBERS // max(each, 1)))
-        items: Any = [
-            tensor if len(chosen) == len(tensor) else tensor[chosen.to(tensor.device)] for tensor in split.tensors
-        ]
     elif isinstance(split, Mapped):
         chosen = evenly_spaced(split.samples, READ)
-        ((_, items),) = Mapped(Subset(split.dataset, chosen.tolist())).parts(len(chosen))  # type: ignore[arg-type]
     else:
         return None
-    if not isinstance(items, tuple | list) or len(items) < 2:
-        return None  # the task refuses such a batch in its own words
+    few = split if len(chosen) == split.samples and isinstance(split, Tensors) else split.some(chosen)
+    ((_, batch),) = few.parts(len(chosen))
+    try:
+        items = [*form.inputs(batch), form.target(batch)]
+    except TaskError:
+        return None  # a loss of (model, batch) needs no target, and another one refuses such a batch in its own words
     *inputs, target = (item.detach().cpu() if isinstance(item, Tensor) else None for item in items)
     return Samples(name, tuple(inputs), target, chosen, split.samples)
 

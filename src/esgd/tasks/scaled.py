@@ -6,9 +6,11 @@ from copy import copy
 from typing import Any
 
 from esgd.errors import TaskError
+from esgd.tasks.datasets import Mapped
 from esgd.tasks.losses import compares_numbers
+from esgd.tasks.objectives import OfOutput
 from esgd.tasks.samples import evenly_spaced
-from esgd.tasks.sources import Mapped, Source, Tensors
+from esgd.tasks.sources import Source, Tensors
 from esgd.tasks.standardisation import ScaledLoss, ScaledNetworks, Statistics
 from esgd.tasks.supervised import Supervised
 
@@ -38,6 +40,11 @@ def scaled(task: Supervised, *, targets: bool | None = None) -> Supervised:
             f"scaled() was given a {type(task).__name__}. It knows where inputs and targets are in a Supervised only; "
             f"in a task of your own, standardise them in its network."
         )
+    if not isinstance(task._objective, OfOutput):
+        raise TaskError(
+            "scaled() knows the outputs of a network only where the loss is one of (output, target). With another "
+            "loss, standardise inputs and targets in the network or in the data."
+        )
     *inputs, target = _columns(task._train)
     chosen = compares_numbers(task._loss) if targets is None else targets
     output = Statistics.of("targets", target) if chosen else None
@@ -50,7 +57,7 @@ def scaled(task: Supervised, *, targets: bool | None = None) -> Supervised:
     vars(result).pop("_constant", None)  # what was computed for the other loss
     result.model = ScaledNetworks(task.model, known, output)
     if output is not None:
-        result._loss = ScaledLoss(task._loss, output, f"scaled({task.describe()['loss']})")
+        result._objective = OfOutput(ScaledLoss(task._loss, output, f"scaled({task.describe()['loss']})"))
     return result
 
 

@@ -18,11 +18,17 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds, global_randomness
-from esgd.tasks.sources import Mapped, Stream, Tensors, batches_of, source
+from esgd.tasks.datasets import Mapped
+from esgd.tasks.reading import Reader
+from esgd.tasks.sources import Source, Stream, Tensors, batches_of
 from esgd.testing import check_task
 
 X, Y = torch.arange(20.0).view(10, 2), torch.arange(10)
 SEEDS = Seeds(0, ("data",))
+
+
+def read(data: Any, **settings: Any) -> Source:
+    return Reader(**settings).source("train", data)
 
 
 class Augmented(Dataset[Any]):
@@ -60,12 +66,12 @@ class OwnStacked(Own):
 
 
 FORMS = {
-    "a source of one's own": lambda: source("train", Own(), 0),
-    "tensors": lambda: source("train", (X, Y), 0),
-    "a list of two tensors": lambda: source("train", [X, Y], 0),
-    "a TensorDataset": lambda: source("train", TensorDataset(X, Y), 0),
-    "a Dataset": lambda: source("train", Augmented(), 0),
-    "a list of samples": lambda: source("train", list(zip(X, Y.tolist(), strict=True)), 0),
+    "a source of one's own": lambda: read(Own()),
+    "tensors": lambda: read((X, Y)),
+    "a list of two tensors": lambda: read([X, Y]),
+    "a TensorDataset": lambda: read(TensorDataset(X, Y)),
+    "a Dataset": lambda: read(Augmented()),
+    "a list of samples": lambda: read(list(zip(X, Y.tolist(), strict=True))),
 }
 
 
@@ -136,12 +142,12 @@ class Flipping(TensorDataset):
 
 
 def test_a_tensor_dataset_with_its_own_getitem_is_read_through_it() -> None:
-    (_, (x, _)), *_ = source("train", Flipping(X, Y), 0).parts(4)
+    (_, (x, _)), *_ = read(Flipping(X, Y)).parts(4)
     assert torch.equal(x, -X[:4])
 
 
 def test_a_stream_is_asked_again_for_every_epoch() -> None:
-    made = source("train", lambda: DataLoader(TensorDataset(X, Y), 5, shuffle=True), 0)
+    made = read(lambda: DataLoader(TensorDataset(X, Y), 5, shuffle=True))
     assert made.samples is None
 
     def labels(seed: int) -> list[int]:
@@ -195,15 +201,15 @@ class CountedLines(Lines):
 
 
 REFUSED: dict[str, tuple[Any, list[str]]] = {
-    "a DataLoader": (DataLoader(TensorDataset(X, Y)), ["train is a DataLoader", "lambda: loader"]),
-    "numpy arrays": ((X.numpy(), Y.numpy()), ["a tuple of ndarray, ndarray", "torch tensors"]),
+    "a generator": ((batch for batch in [(X, Y)]), ["train is a generator", "used up", "lambda: …"]),
+    "text": ((np.array(["a", "b"]), np.arange(2)), ["train[0] has the dtype <U1", "encode text"]),
     "inputs without targets": ((X,), ["one tensor of shape (10, 2)", "(x, y)"]),
     "a lone tensor": (X, ["train is a Tensor"]),
     "nothing": (None, ["train is a NoneType"]),
     "an empty tuple": ((), ["a tuple of nothing"]),
     "a class": (Own, ["train is a type"]),
     "a name": ("digits", ["train is a str"]),
-    "an iterable dataset": (Lines(), ["train is a Lines", "map-style"]),
+    "a DataLoader of nothing": (DataLoader(list[Any]()), ["train is a DataLoader of an empty dataset"]),
     "different lengths": ((X, Y[:9]), ["[10, 9] samples", "same length"]),
     "no samples": ((X[:0], Y[:0]), ["train is empty", "[0, 0]"]),
     "a scalar target": ((X, torch.tensor(1)), ["train is empty", "[10, 0]"]),
@@ -218,23 +224,23 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
 def test_data_that_cannot_be_read_is_refused_by_name(name: str) -> None:
     data, words = REFUSED[name]
     with pytest.raises(TaskError) as error:
-        source("train", data, 0)
+        read(data)
     assert [word for word in words if word not in str(error.value)] == []
 
 
 @pytest.mark.parametrize(
     "data",
-    [X.numpy(), [X.numpy(), Y.numpy()], {"x": X, "y": Y}, CountedLines()],
-    ids=["an array", "a list of arrays", "a dict", "an iterable dataset with a length"],
+    [X.numpy(), {"x": [1, 2]}, {}, "text", [X, "text"]],
+    ids=["an array", "a dict of lists", "an empty dict", "text", "a tensor and text"],
 )
 def test_what_only_looks_like_a_dataset_is_refused_at_construction(data: Any) -> None:
     with pytest.raises(TaskError):
-        source("train", data, 0)
+        read(data)
 
 
 def test_a_source_of_ones_own_is_taken_as_it_is() -> None:
     for made in (Own(), OwnStacked()):
-        assert source("fitness", made, 0) is made
+        assert read(made) is made
         task = Supervised(lambda: nn.Linear(2, 10), F.cross_entropy, train=made, fitness=made, test=made, batch_size=4)
         check_task(task)
         assert task.describe()["train"] == {"kind": "own"}
@@ -257,4 +263,4 @@ def test_only_a_source_that_can_deals_the_epochs_of_many_at_once() -> None:
 
 
 def test_integers_are_not_searched_for_nan() -> None:
-    assert source("train", (Y, Y), 0).samples == 10
+    assert read((Y, Y)).samples == 10

@@ -1,0 +1,171 @@
+"""What a batch consists of: the inputs of a network, the target, and how many samples there are.
+
+| a batch is …            | the network is called as | the target is     | its samples are those of …              |
+|-------------------------|--------------------------|-------------------|-----------------------------------------|
+| a tuple or list         | `network(*inputs)`       | the last item     | the target                              |
+| a dict                  | `network(**inputs)`      | `batch["labels"]` | the first tensor                        |
+| an object, as of graphs | `network(batch)`         | `batch.y`         | `num_graphs`, `batch_size`, `len(…)`    |
+
+`Supervised(target=…)` gives the target of a dict or an object another name, and `batch_length=` is a function of a
+batch where its samples cannot be counted like this.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from esgd._validation import is_count
+from esgd.errors import TaskError, did_you_mean
+from esgd.protocols import Batch
+
+IN_DICTS, IN_OBJECTS = "labels", "y"
+"""How targets are called by those who have such batches: Hugging Face, PyTorch Geometric."""
+
+
+@dataclass(frozen=True)
+class BatchForm:
+    """How the batches of a task are read.
+
+    >>> form = BatchForm()
+    >>> form.size({"x": torch.zeros(3, 2), "labels": torch.zeros(3)}), form.target((torch.zeros(2), "last"))
+    (3, 'last')
+    """
+
+    target_name: str | None = None
+    length: Callable[[Batch], int] | None = None
+
+    def output(self, network: nn.Module, batch: Batch) -> Any:
+        """What the network answers to the inputs of a batch."""
+        if isinstance(batch, Mapping):
+            return call_by_name(network, {name: item for name, item in batch.items() if name != self._name(batch)})
+        if isinstance(batch, tuple | list):
+            return network(*_checked(batch)[:-1])
+        self._name(batch)
+        return network(batch)
+
+    def target(self, batch: Batch) -> Any:
+        """What the output is compared with."""
+        if isinstance(batch, tuple | list):
+            return _checked(batch)[-1]
+        name = self._name(batch)
+        return batch[name] if isinstance(batch, Mapping) else getattr(batch, name)
+
+    def inputs(self, batch: Batch) -> tuple[Any, ...]:
+        """Everything else."""
+        if isinstance(batch, Mapping):
+            return tuple(item for name, item in batch.items() if name != self._name(batch))
+        return tuple(_checked(batch)[:-1]) if isinstance(batch, tuple | list) else (batch,)
+
+    def size(self, batch: Batch) -> int:
+        """How many samples a batch has."""
+        if self.length is not None:
+            found = self.length(batch)
+            if not is_count(found):
+                raise TaskError(f"batch_length returned {found!r} for a batch. It must return how many samples it has.")
+            return found
+        found = _samples(batch)
+        if found is None:
+            raise TaskError(
+                f"it is not known how many samples a {_described(batch)} has. Give Supervised(batch_length=…), a "
+                f"function of a batch that returns their number."
+            )
+        return found
+
+    def _name(self, batch: Batch) -> str:
+        """The name of the target, if the batch has it."""
+        if isinstance(batch, Mapping):
+            name, known = self.target_name or IN_DICTS, [str(each) for each in batch]
+            if name in batch:
+                return name
+        else:
+            name = self.target_name or IN_OBJECTS
+            if hasattr(batch, name):
+                return name
+            known = sorted(each for each in getattr(batch, "__dict__", {}) if not each.startswith("_"))
+        raise TaskError(
+            f"a batch is a {_described(batch)}, and has no target {name!r}. {did_you_mean(name, known)} Use target=… "
+            f"to name it, or a loss of (model, batch), which finds it itself. Other batches are (*inputs, target): the "
+            f"last item is the target."
+        )
+
+
+def call_by_name(network: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    """The output for inputs that the network takes by their names."""
+    try:
+        return network(**inputs)
+    except TypeError as error:
+        unknown = _not_taken(network, inputs)
+        if not unknown:
+            raise
+        raise TaskError(
+            f"the batches have {', '.join(map(repr, unknown))}, and {type(network).__name__}.forward has no argument "
+            f"of that name. Leave it out of the data (of a Hugging Face dataset: remove_columns), or use a loss of "
+            f"(model, batch), which calls the network itself."
+        ) from error
+
+
+def _not_taken(network: nn.Module, inputs: Mapping[str, Any]) -> list[str]:
+    parameters = inspect.signature(network.forward).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return []
+    return [str(name) for name in inputs if name not in parameters]
+
+
+def _samples(batch: Batch) -> int | None:
+    if isinstance(batch, PackedSequence):
+        return int(batch.batch_sizes[0])
+    if isinstance(batch, tuple | list):
+        return _of_tuple(batch)
+    if isinstance(batch, Mapping):
+        tensors = [item for item in batch.values() if isinstance(item, Tensor)]
+        return next((n for item in (*tensors, *batch.values()) if (n := _length(item)) is not None), None)
+    return _length(batch)
+
+
+def _of_tuple(batch: tuple[Any, ...] | list[Any]) -> int | None:
+    """Those of the target; where that is a list, it may be one of samples or of tensors, which the inputs tell."""
+    if not batch:
+        return None
+    target, first = batch[-1], batch[0]
+    several = isinstance(target, tuple | list) and not isinstance(target, PackedSequence)
+    if several and isinstance(first, Tensor) and first.dim():
+        return len(first)
+    return _length(target)
+
+
+def _length(item: Any) -> int | None:
+    if isinstance(item, Tensor):
+        return len(item) if item.dim() else None
+    if isinstance(item, PackedSequence | Mapping):
+        return _samples(item)
+    for name in ("num_graphs", "batch_size"):
+        found = getattr(item, name, None)
+        found = found[0] if isinstance(found, torch.Size) and len(found) else found
+        if is_count(found):
+            return int(found)
+    return len(item) if isinstance(item, Sized) and not isinstance(item, str) else None
+
+
+def _checked(batch: tuple[Any, ...] | list[Any]) -> tuple[Any, ...] | list[Any]:
+    if len(batch) < 2:
+        raise TaskError(
+            f"a batch is a {_described(batch)}, but a loss of (output, target) needs (*inputs, target): the last item "
+            f"is the target, the others go into the network. Return both, or use a loss of (model, batch)."
+        )
+    return batch
+
+
+def _described(batch: Batch) -> str:
+    kind = type(batch).__name__
+    if isinstance(batch, Mapping):
+        return f"{kind} of {', '.join(map(repr, batch)) or 'nothing'}"
+    if isinstance(batch, tuple | list):
+        return f"{kind} of {', '.join(type(item).__name__ for item in batch) or 'nothing'}"
+    return kind

@@ -1,0 +1,192 @@
+"""In which order the samples of a dataset are read, and how they are cut into batches.
+
+Every order has an epoch, which `seeds` decide, and fixed parts: lists of indices, one for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from esgd.errors import TaskError
+from esgd.randomness import Seeds, global_randomness, handle
+from esgd.tasks.sources import FIXED, batches_of
+
+Indices = list[int]
+
+
+class Order(Protocol):
+    """Which samples of a dataset are read when."""
+
+    @property
+    def samples(self) -> int:
+        """How many, in the parts."""
+        ...
+
+    @property
+    def resizable(self) -> bool:
+        """Whether batches of another size can be asked for."""
+        ...
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> list[Indices]:
+        """The batches of an epoch."""
+        ...
+
+    def parts(self, batch_size: int) -> list[Indices]:
+        """Fixed batches of all samples."""
+        ...
+
+    def steps(self, batch_size: int) -> int | None:
+        """How many batches an epoch has, if that can be known."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Shuffled:
+    """All samples at these places, in a new order each time.
+
+    >>> len(Shuffled(torch.arange(10), drop_last=True).epoch(Seeds(0), 4))
+    2
+    """
+
+    places: Tensor
+    drop_last: bool = False
+
+    resizable = True
+
+    @property
+    def samples(self) -> int:
+        return len(self.places)
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> list[Indices]:
+        order = torch.randperm(self.samples, generator=seeds("order"))
+        return _cut(self.places[order], batch_size, drop_last=self.drop_last)
+
+    def parts(self, batch_size: int) -> list[Indices]:
+        return _cut(self.places, batch_size)
+
+    def steps(self, batch_size: int) -> int:
+        return len(_cut(self.places, batch_size, drop_last=self.drop_last))
+
+
+@dataclass(frozen=True, eq=False)
+class Straight:
+    """All samples at these places, always in this order."""
+
+    places: Tensor
+    drop_last: bool = False
+
+    resizable = True
+
+    @property
+    def samples(self) -> int:
+        return len(self.places)
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> list[Indices]:
+        return _cut(self.places, batch_size, drop_last=self.drop_last)
+
+    def parts(self, batch_size: int) -> list[Indices]:
+        return _cut(self.places, batch_size)
+
+    def steps(self, batch_size: int) -> int:
+        return len(_cut(self.places, batch_size, drop_last=self.drop_last))
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """What a sampler of the user's says; it draws from global generators, or one of its own, that are lent seeds."""
+
+    sampler: Iterable[int]
+    drop_last: bool = False
+
+    resizable = True
+
+    @cached_property
+    def _fixed(self) -> Indices:
+        with _lent(self.sampler, FIXED.integer("sampler")):
+            return [int(index) for index in self.sampler]
+
+    @property
+    def samples(self) -> int:
+        return len(self._fixed)
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> list[Indices]:
+        with _lent(self.sampler, seeds.integer("sampler")):
+            order = torch.tensor([int(index) for index in self.sampler], dtype=torch.int64)
+        return _cut(order, batch_size, drop_last=self.drop_last)
+
+    def parts(self, batch_size: int) -> list[Indices]:
+        return _cut(torch.tensor(self._fixed), batch_size)
+
+    def steps(self, batch_size: int) -> int | None:
+        length = _length(self.sampler)
+        return None if length is None else len(_cut(torch.arange(length), batch_size, drop_last=self.drop_last))
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """The batches that a batch sampler of the user's makes."""
+
+    sampler: Iterable[Sequence[int]]
+
+    resizable = False
+
+    @cached_property
+    def _fixed(self) -> list[Indices]:
+        with _lent(self.sampler, FIXED.integer("sampler")):
+            return [[int(index) for index in batch] for batch in self.sampler]
+
+    @property
+    def samples(self) -> int:
+        return sum(map(len, self._fixed))
+
+    def epoch(self, seeds: Seeds, batch_size: int) -> list[Indices]:
+        with _lent(self.sampler, seeds.integer("sampler")):
+            return [[int(index) for index in batch] for batch in self.sampler]
+
+    def parts(self, batch_size: int) -> list[Indices]:
+        return self._fixed
+
+    def steps(self, batch_size: int) -> int | None:
+        return _length(self.sampler)
+
+
+def _cut(order: Tensor, batch_size: int, *, drop_last: bool = False) -> list[Indices]:
+    if not drop_last:
+        return [batch.tolist() for batch in batches_of(order, batch_size)]
+    whole = len(order) - len(order) % batch_size
+    if not whole:
+        raise TaskError(
+            f"drop_last=True leaves no batch: there are {len(order)} samples, and batch_size={batch_size}. Use smaller "
+            f"batches, or drop_last=False."
+        )
+    return [batch.tolist() for batch in order[:whole].split(batch_size)]
+
+
+@contextmanager
+def _lent(sampler: Any, seed: int) -> Iterator[None]:
+    """Global generators, and those that the sampler owns, under this seed; all get their states back."""
+    inner = [each for each in (sampler, getattr(sampler, "sampler", None)) if each is not None]
+    owned = [known for each in inner if (known := handle(getattr(each, "generator", None))) is not None]
+    states = [each.state() for each in owned]
+    with global_randomness(seed):
+        for each in owned:
+            each.seed(seed)
+        try:
+            yield
+        finally:
+            for each, state in zip(owned, states, strict=True):
+                each.restore(state)
+
+
+def _length(sampler: Any) -> int | None:
+    try:
+        return len(sampler)
+    except (TypeError, NotImplementedError):
+        return None

@@ -1,0 +1,138 @@
+"""Reading batches by their addresses, in this process or in others that stay alive from epoch to epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from torch.utils.data import DataLoader, default_collate
+
+from esgd.errors import TaskError
+from esgd.protocols import Batch
+from esgd.randomness import Seeds, global_randomness
+
+Address = tuple[int, list[int]]
+"""A seed for the global generators, and the indices of the samples."""
+
+Collate = Callable[[list[Any]], Any]
+"""Makes a batch of samples."""
+
+IDLE = Seeds(0, ("readers",))
+"""Seeds the generator of a loader. Nothing depends on it, because every batch brings its own seed."""
+
+
+@runtime_checkable
+class MapStyle(Protocol):
+    """What `torch.utils.data` calls a map-style dataset; a list of samples is one too."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@runtime_checkable
+class ReadsSeveral(Protocol):
+    """A dataset that reads several samples at once faster than one by one."""
+
+    def __getitems__(self, indices: list[int], /) -> list[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class AddressedBatches:
+    """A dataset that is asked for whole batches. Samples and what `collate` makes of them are read under the seed."""
+
+    dataset: MapStyle
+    collate: Collate
+
+    def __getitems__(self, address: Address) -> Batch:
+        seed, indices = address
+        several = isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None
+        with global_randomness(seed):
+            samples = self.dataset.__getitems__(indices) if several else [self.dataset[index] for index in indices]
+            return plain(collated(samples, self.collate))
+
+
+class Readers:
+    """The processes of one dataset. They are started when they are first needed, and asked again for each epoch.
+
+    An epoch that begins while another one is read, as with an engine that trains many networks at once, has processes
+    of its own. A copy, also in another process, begins without any.
+    """
+
+    def __init__(self) -> None:
+        self._free = list[_Loader]()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Readers, ()
+
+    def read(
+        self, batches: AddressedBatches, addresses: Sequence[Address], *, workers: int, options: Mapping[str, Any]
+    ) -> Iterator[Batch]:
+        """The batches at these addresses, in this order."""
+        if not workers or len(addresses) < 2:
+            for address in addresses:
+                yield batches.__getitems__(address)
+            return
+        loader = self._free.pop() if self._free else _Loader(batches, workers, options)
+        try:
+            yield from loader.read(addresses)
+        except GeneratorExit:
+            self._free.append(loader)
+            raise
+        self._free.append(loader)
+
+
+class _Loader:
+    """A DataLoader whose processes live as long as it does."""
+
+    def __init__(self, batches: AddressedBatches, workers: int, options: Mapping[str, Any]) -> None:
+        self._addresses = _Addresses()
+        self._loader = DataLoader(
+            batches,  # type: ignore[arg-type]  # which is asked for whole batches
+            batch_sampler=self._addresses,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            persistent_workers=True,
+            generator=IDLE(),
+            **options,
+        )
+
+    def read(self, addresses: Sequence[Address]) -> Iterator[Batch]:
+        self._addresses.current = addresses
+        return iter(self._loader)
+
+
+class _Addresses:
+    """What a loader reads next."""
+
+    current: Sequence[Address] = ()
+
+    def __iter__(self) -> Iterator[Address]:
+        return iter(self.current)
+
+    def __len__(self) -> int:
+        return len(self.current)
+
+
+def plain(batch: Batch) -> Batch:
+    """A batch that is a mapping of another kind, such as a `BatchEncoding`, as a dict."""
+    return dict(batch) if isinstance(batch, Mapping) and not isinstance(batch, dict) else batch
+
+
+def collated(samples: list[Any], collate: Collate) -> Any:
+    """A batch of these samples; what cannot be stacked is refused with the way out."""
+    if collate is not default_collate:
+        return collate(samples)
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        raise TaskError(
+            f"these samples cannot be stacked into a batch: {str(error).splitlines()[0]}. Give collate_fn= to "
+            f"Supervised, or to a DataLoader: a function of a list of samples that returns a batch, for example padded "
+            f"to one length."
+        ) from error
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
