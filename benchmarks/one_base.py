@@ -131,8 +131,10 @@ def main() -> None:
         with_base, without = (
             json.loads(
                 subprocess.run(
-                    [sys.executable, "-m", "benchmarks.one_base", engine, "--one", "--megabytes", str(size)]
-                    + ["--population", str(given.population)],
+                    [
+                        *(sys.executable, "-m", "benchmarks.one_base", engine, "--one"),
+                        *("--megabytes", str(size), "--population", str(given.population)),
+                    ],
                     check=True,
                     stdout=subprocess.PIPE,
                 ).stdout.splitlines()[-1]
@@ -144,7 +146,7 @@ def main() -> None:
         print(
             f"{engine}: bases in memory {more['all']:.2f}, of its own the calling process has {more['driver']:.2f} and "
             f"no worker more than {more['worker']:.2f}; make_model was called {with_base['calls']} times; of a base, "
-            f"model.safetensors is {with_base['model'] / base:.3f} and the largest file {with_base['largest'] / base:.3f}",
+            f"model.safetensors is {with_base['model'] / base:.3f}, the largest file {with_base['largest'] / base:.3f}",
             flush=True,
         )
 
