@@ -3,10 +3,9 @@
     python -m benchmarks.one_base [loop pool ray] [--megabytes 20] [--population 8]
 
 Each engine trains eight individuals twice, each time in a process of its own: once on a base of so many megabytes, once
-on one of next to nothing. The difference in physical memory of all processes of the run (proportional set size, so that
-a page that several map counts once), in bases, is how often the base is there. Two more figures are what the calling
-process has of its own, pages that it shares with no other, and the most that a worker has. Measured when the first
-generation has ended.
+on one of next to nothing. The difference, in bases, is how often the base is there: in shared memory (proportional set
+size of all processes of the run, so that a page that several map counts once), in memory of the calling process alone,
+and the most that one worker has for itself. Measured when the first generation has ended.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ class Adapted(nn.Module):
 
 
 def of_process(pid: int) -> tuple[int, int] | None:
-    """Proportional set size and private memory in bytes; None if it has ended."""
+    """Its part of shared memory, and what it has for itself, in bytes; None if it has ended."""
     try:
         words = Path(f"/proc/{pid}/smaps_rollup").read_text().split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     found = {name.rstrip(":"): int(words[i + 1]) << 10 for i, name in enumerate(words) if name.endswith(":")}
-    return found["Pss"], found["Private_Dirty"] + found["Private_Clean"]
+    return found["Pss_Shmem"], found["Pss_Anon"]
 
 
 def descendants(pid: int) -> list[int]:
@@ -82,7 +81,7 @@ class Measured:
         each = {pid: of_process(pid) for pid in descendants(self.pid)}
         known = {pid: sizes for pid, sizes in each.items() if sizes is not None}
         self.found = {
-            "all": sum(pss for pss, _ in known.values()),
+            "shared": sum(shared for shared, _ in known.values()),
             "driver": known[self.pid][1],
             "worker": max((own for pid, (_, own) in known.items() if pid != self.pid), default=0),
         }
@@ -142,10 +141,11 @@ def main() -> None:
             for size in (given.megabytes, 0.001)
         )
         base = with_base["base"]
-        more = {name: (with_base[name] - without[name]) / base for name in ("all", "driver", "worker")}
+        more = {name: (with_base[name] - without[name]) / base for name in ("shared", "driver", "worker")}
         print(
-            f"{engine}: bases in memory {more['all']:.2f}, of its own the calling process has {more['driver']:.2f} and "
-            f"no worker more than {more['worker']:.2f}; make_model was called {with_base['calls']} times; of a base, "
+            f"{engine}: bases in shared memory {more['shared']:.2f}, in the calling process alone "
+            f"{more['driver']:.2f}, in a worker alone at most {more['worker']:.2f}; make_model was called "
+            f"{with_base['calls']} times; of a base, "
             f"model.safetensors is {with_base['model'] / base:.3f}, the largest file {with_base['largest'] / base:.3f}",
             flush=True,
         )

@@ -12,12 +12,13 @@ Nothing is imported: what is not set is known from arguments that are made with 
 | `per_device_train_batch_size`, `…_eval_…`         | batches of SGD, and of the fitness                               |
 | `metric_for_best_model`, `greater_is_better`      | what selection goes by, instead of the loss                      |
 | `seed`                                            | of the network that `model_init` makes, and of the run           |
-| `output_dir`                                      | the run is in its folder `esgd`                                  |
+| `output_dir`, `save_strategy`                     | the run is in its folder `esgd`; with "no" nothing is kept       |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from esgd.errors import RecipeError, did_you_mean
@@ -40,6 +41,7 @@ SCHEDULES: Mapping[str, Schedule] = {"linear": CosineRun(), "cosine": CosineRun(
 TAKEN = frozenset(
     {
         "output_dir",
+        "save_strategy",
         "per_device_train_batch_size",
         "per_device_eval_batch_size",
         "num_train_epochs",
@@ -170,6 +172,11 @@ def selection_of(args: Any) -> tuple[str | None, str]:
     if name == "loss":
         return None, "min"
     return name, "min" if args.greater_is_better is False else "max"
+
+
+def folder_of(args: Any) -> Path | None:
+    """Where the run is kept: every generation is, whatever is set, unless nothing is to be."""
+    return None if _word(args.save_strategy) == "no" else Path(args.output_dir) / "esgd"
 
 
 def _set(args: Any) -> list[str]:

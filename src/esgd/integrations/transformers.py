@@ -20,7 +20,14 @@ from torch.utils.data import DataLoader
 
 from esgd.errors import MissingExtraError, RecipeError, TaskError
 from esgd.fit import fit
-from esgd.integrations.training_arguments import check_arguments, ignored, selection_of, species_of, work_of
+from esgd.integrations.training_arguments import (
+    check_arguments,
+    folder_of,
+    ignored,
+    selection_of,
+    species_of,
+    work_of,
+)
 from esgd.operators import (
     BestOfLooks,
     Cloned,
@@ -37,12 +44,14 @@ from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.sizes import Each, Earned
 from esgd.tasks import Supervised
-from esgd.work import sized
+from esgd.work import Costs, expected_looks, sized
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainingArguments
 
-RACE, RACE_SHARE, AFTER = (4, 2), 0.4, 3  # individuals at first and then; the part of the work; generations after it
+RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
+RACE_SHARE = 0.3  # of the work, for the first generation
+LOOKS_SHARE = 0.3  # of the work, for looks at the fitness
 
 
 class EsgdTrainer:
@@ -120,12 +129,11 @@ class EsgdTrainer:
 
     def train(self) -> Result:
         """Train the population, or continue a run that was interrupted; afterwards `model` is its best network."""
-        run = Path(self.args.output_dir) / "esgd"
         self.result = fit(
             self.task,
             self.recipe,
             seed=self.args.seed,
-            run=run,
+            run=folder_of(self.args),
             engine=self.engine,
             progress=not self.args.disable_tqdm,
             trackers=self.trackers,
@@ -217,9 +225,17 @@ class _Metric:
 
 
 def _recipe(task: Task, args: Any, samples: int) -> Recipe:
-    """A race of four, then two trajectories and their means, with the work of one network as `args` has it."""
+    """The larger of the races whose looks at the fitness leave enough of the work for training.
+
+    The work is that of one network as `args` has it. Four individuals, then two trajectories and their means; or where
+    that is too dear, three, and then the best of them.
+    """
+    work, species = work_of(args, samples), species_of(args)
+    costs = Costs.of(task, _race(species, *RACES[-1], 1.0))
+    looks = [expected_looks(costs, _race(species, *each, 1.0)) for each in RACES]
+    fitting = [each for each, dear in zip(RACES, looks, strict=True) if dear <= LOOKS_SHARE * work]
     try:
-        return sized(task, work_of(args, samples), partial(_race, species_of(args)))
+        return sized(task, work, partial(_race, species, *(fitting or RACES[-1:])[0]))
     except RecipeError as error:
         raise RecipeError(
             f"{error} The work is that of one network by num_train_epochs={args.num_train_epochs} and max_steps="
@@ -228,15 +244,15 @@ def _recipe(task: Task, args: Any, samples: int) -> Recipe:
         ) from error
 
 
-def _race(species: Species, epochs: float) -> Recipe:
+def _race(species: Species, individuals: tuple[int, int], after: int, epochs: float) -> Recipe:
     """Epochs are summed over all individuals."""
-    first, then = RACE
+    first, then = individuals
     return Recipe(
-        population=Each(RACE),
+        population=Each(individuals),
         elites=1.0,
-        generations=1 + AFTER,
-        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / AFTER / then)),
-        offspring=Earned(1, 3),
+        generations=1 + after,
+        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / after / then)),
+        offspring=Earned(1, 3) if then > 1 else 0,
         mates_from=trajectories,
         kinds=(MeanOfElites(), Cloned()),
         mutation=Gaussian(sigma=0.0),

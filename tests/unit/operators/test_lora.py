@@ -168,3 +168,15 @@ def test_a_soup_of_adapters_averages_products() -> None:
     torch.testing.assert_close(
         torch.tensor(soup.fitness), torch.tensor(float(population.fitness[0])), rtol=1e-4, atol=0
     )
+
+
+def test_children_of_trained_networks_are_nearer_to_the_mean_of_their_mates_than_means_of_rows() -> None:
+    apart = replace(SHORT, population=4, sgd_epochs=8, generations=1, evolution_steps=0)
+    population = fit(regression(), apart, seed=0, engine="loop", progress=False).population
+    genome, mates = population.genome, population.rows
+    mean = sum(update(genome, mate) for mate in mates) / len(mates)
+    before, after = (
+        float((update(genome, child) - mean).norm() / mean.norm())
+        for child in (intermediate(mates), LoraProduct()(mates, (0.25,) * 4, genome))
+    )
+    assert after < before / 2
