@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from esgd._initialization import Origin
-from esgd._serialization import digest
+from esgd._serialization import digest, encode, respelt
 from esgd.errors import RecipeError, RunError
 from esgd.generation import State
+from esgd.operators import intermediate
+from esgd.protocols import Setup
 from esgd.recipe import Recipe
 from esgd.run.extension import EXTENDED
 from esgd.run.manifest import RESUMED, changes
@@ -27,6 +29,18 @@ def resumed(origin: Origin, recipe: Recipe | None) -> dict[str, Any]:
     told = digest({"rows": population.rows, **{f"buffers/{name}": each for name, each in population.buffers.items()}})
     before = [{"after": origin.k, "recipe": recipe.described() if recipe else {}}] if isinstance(origin, State) else []
     return {RESUMED: told, **({EXTENDED: before} if before and before[0]["after"] else {})}
+
+
+def settled(recipe: Recipe, setup: Setup) -> Recipe:
+    """The recipe with the recombination that was chosen for this network, where it leaves the choice to us."""
+    return replace(recipe, recombination=recipe.recombination or setup.recombination)
+
+
+def as_begun(setup: Setup, recipe: Recipe, manifest: Mapping[str, Any] | None) -> Setup:
+    """A run keeps the recombination that it began with, where the recipe leaves the choice to us: before there was
+    `LoraProduct`, the rows of adapters were averaged, too."""
+    plain = manifest is not None and respelt(manifest["recipe"].get("recombination")) == encode(intermediate)
+    return replace(setup, recombination=intermediate) if plain and recipe.recombination is None else setup
 
 
 def check_longer(recipe: Recipe, state: State | None, path: Path) -> None:

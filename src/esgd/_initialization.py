@@ -12,6 +12,7 @@ from esgd.generation import Noted, State
 from esgd.genome import Genome, build
 from esgd.groups import check_groups
 from esgd.guarantee import check_same_fitness, check_start, why_waived
+from esgd.operators.recombination import recombination_for
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
 from esgd.protocols import Scores, Session, Setup, Task, continues
@@ -47,7 +48,7 @@ def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Set
         task=task,
         genome=genome,
         seeds=seeds,
-        recombination=recipe.recombination,
+        recombination=recipe.recombination or recombination_for(genome),
         mutation=recipe.mutation,
         buffers=recipe.buffers,
         baggage=recipe.baggage,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from esgd._continuing import check_longer, marked, resumed
+from esgd._continuing import check_longer, marked, resumed, settled
 from esgd._initialization import Origin
 from esgd._serialization import decode, encode
 from esgd.engines import Ray
@@ -72,11 +72,11 @@ def open_run(
 
 
 def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
-    """What distinguishes a run from all others."""
+    """What distinguishes a run from all others; its recipe says which recombination was chosen."""
     genome = setup.genome
     shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return {
-        "recipe": recipe.described(),
+        "recipe": settled(recipe, setup).described(),
         "seed": setup.seeds.root,
         "data": setup.task.describe(),
         "network": {"layers": repr(genome.template), "parameters": shapes},

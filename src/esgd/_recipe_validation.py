@@ -10,7 +10,7 @@ from esgd._validation import LARGEST, check_field, check_function, check_species
 from esgd.errors import RecipeError, shown
 from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
-from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival
+from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival, takes_layout
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe
@@ -29,6 +29,9 @@ MOST_SCHEDULED = 100_000
 """Generations of a recipe whose sizes change."""
 
 _SIZE = "A size is a number, or a function from a Situation to one. Use for example Funnel(24, 4); see esgd.sizes."
+_RECOMBINATION = (
+    "It makes one row from (mates), or from (mates, weights, genome). Use None for the rule that suits the network."
+)
 _EPOCHS = "In Algorithm 1 an SGD step has K_s epochs, ours also fractions of one. Use for example 3, 0.5 or Shared(24)."
 
 
@@ -145,9 +148,9 @@ def _check_strategies(recipe: Recipe) -> None:
     for name, arguments in CALLED_WITH.items():
         check_function(name, getattr(recipe, name), *arguments, meaning="See esgd.operators and esgd.protocols.")
     check_species("species", recipe.species)
-    check_function(
-        "recombination", recipe.recombination, "mates", meaning="It makes one row of several. Use intermediate."
-    )
+    if (rule := recipe.recombination) is not None:
+        handed = ("mates", "weights", "genome") if takes_layout(rule) else ("mates",)
+        check_function("recombination", rule, *handed, meaning=_RECOMBINATION)
     check_function(
         "mates_from", recipe.mates_from, "role", meaning="It tells from a Role whether a candidate may mate."
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from esgd._budgeted import budgeted
+from esgd._continuing import as_begun, settled
 from esgd._initialization import prepare
 from esgd._opening import open_run
 from esgd._training import Surroundings, Training
@@ -98,13 +99,14 @@ def fit(
     setup = prepare(task, recipe, seed, given)
     trusted = {*allow, *packages(recipe), *packages(engine)}
     with open_folder(run) as folder:
+        setup = as_begun(setup, recipe, folder.manifest())
         opened, state = open_run(
             folder,
             setup,
             recipe,
             request=request,
             given=given,
-            before=resume.recipe if isinstance(resume, Result) else None,
+            before=settled(resume.recipe, setup) if isinstance(resume, Result) and resume.recipe else None,
             extend=extend,
             origin=origin,
             trusted=trusted,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
+from inspect import Signature, signature
 from time import perf_counter
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -309,7 +311,33 @@ class Mating(Protocol):
     def __call__(self, fitness: Float[Tensor, " n"], mates: int, generator: torch.Generator) -> list[int]: ...
 
 
-Recombination = Callable[[Float[Tensor, "rho d"]], Row]
+PlainRecombination = Callable[[Float[Tensor, "rho d"]], Row]
+"""One row from those of the mates, the fittest first. Where a kind of offspring weighs its mates, it is not asked: the
+row is the weighted mean."""
+
+LayoutRecombination = Callable[[Float[Tensor, "rho d"], Sequence[float], Genome], Row]
+"""One row from those of the mates, their weights, which sum to 1, and the layout of a row; asked for every
+offspring."""
+
+Recombination = PlainRecombination | LayoutRecombination
+"""Which of the two it is, its signature says: it has one parameter, or three."""
+
+
+def takes_layout(recombination: Recombination) -> bool:
+    """Whether a recombination is handed weights and genome, too: it cannot be called with the mates alone."""
+    try:
+        parameters = signature(recombination)
+    except (TypeError, ValueError):  # some builtin functions do not tell
+        return False
+    return not _binds(parameters, "mates") and _binds(parameters, "mates", "weights", "genome")
+
+
+def _binds(parameters: Signature, *arguments: str) -> bool:
+    try:
+        parameters.bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 @runtime_checkable
@@ -404,6 +432,11 @@ class Setup:
     baggage: Baggage
     begun: float = field(default_factory=perf_counter)
     """When the run began, by the clock of the process that made this."""
+
+    @cached_property
+    def recombines_by_layout(self) -> bool:
+        """Whether the recombination is handed weights and genome."""
+        return takes_layout(self.recombination)
 
 
 @dataclass(frozen=True)

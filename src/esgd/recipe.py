@@ -34,7 +34,6 @@ from esgd.operators import (
     Roulette,
     anyone,
     breed,
-    intermediate,
 )
 from esgd.operators.start import Network
 from esgd.policies import Policy
@@ -132,7 +131,8 @@ class Recipe:
     | `backoff`         |        | which result of an SGD step is kept                                 | generation  |
 
     The other inputs are operators, each a small value; see `esgd.operators`. The paper's own tables are separate
-    recipes.
+    recipes. `recombination=None` is `intermediate`, the mean of the mates, or for a network with LoRA factors
+    `LoraProduct()`, the mean of their updates.
 
     The four sizes μ, λ, m and K_s may change from generation to generation; see `esgd.sizes`.
 
@@ -151,7 +151,7 @@ class Recipe:
     backoff: BackOff = PerGeneration()
     mating: Mating = Roulette()
     mates_from: Callable[[Role], bool] = anyone
-    recombination: Recombination = intermediate
+    recombination: Recombination | None = None
     kinds: tuple[OffspringKind, ...] = (Mated(),)
     mutation: Mutation = Gaussian()
     survival: Survival = Elitist()

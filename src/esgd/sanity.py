@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from esgd.generation import Note
-from esgd.operators import RandomStart
+from esgd.operators import LoraProduct, RandomStart
+from esgd.operators.lora import lora_pairs
 from esgd.population import Population
 from esgd.protocols import Inspects, Setup
 from esgd.recipe import Recipe
@@ -20,18 +21,54 @@ from esgd.recipe import Recipe
 _LOOKED: WeakKeyDictionary[nn.Module, tuple[Note, ...]] = WeakKeyDictionary()
 
 
+LARGE_BASE = 1_000_000  # frozen parameters; loading fewer takes no time that matters
+
+
 def look(setup: Setup) -> tuple[Note, ...]:
-    """What is noteworthy about the data: what was seen, what it means and what to do. They are looked at once."""
+    """What is noteworthy about data and network: what was seen, what it means and what to do. Data are looked at
+    once."""
     network = setup.genome.template
     if network not in _LOOKED and isinstance(setup.task, Inspects):
         _LOOKED[network] = tuple(Note(kind, text) for kind, text in setup.task.look(network))
-    return _LOOKED.get(network, ())
+    return (*_LOOKED.get(network, ()), *_adapters(setup))
+
+
+def _adapters(setup: Setup) -> Iterator[Note]:
+    """How the offspring of networks with LoRA factors are made."""
+    pairs = lora_pairs(setup.genome)
+    if pairs and setup.recombination == LoraProduct():
+        yield Note(
+            "lora",
+            f"The network has {len(pairs)} pairs of LoRA factors. Offspring get the mean of their mates' updates B·A, "
+            f"factored back to the same rank (recombination=LoraProduct()). With A frozen the mean of B is exact, and "
+            f"cheaper.",
+        )
+    elif pairs and not setup.recombines_by_layout:
+        yield Note(
+            "lora",
+            f"The network has {len(pairs)} pairs of LoRA factors, and recombination="
+            f"{getattr(setup.recombination, '__name__', setup.recombination)} sees rows only. The mean of B times the "
+            f"mean of A is not the mean of the updates B·A. Use recombination=LoraProduct(), or freeze A.",
+        )
+
+
+def built_often(population: Population, recipe: Recipe) -> Iterator[Note]:
+    """A note if a large frozen base, of which one copy is kept, was built for every individual."""
+    frozen = sum(p.numel() for p in population.genome.template.parameters() if not p.requires_grad)
+    if isinstance(recipe.start, RandomStart) and len(population) > 2 and frozen > LARGE_BASE:
+        yield Note(
+            "base",
+            f"make_model built the frozen base of {frozen:,} parameters once for each of the {len(population)} "
+            f"individuals; one copy of it is kept. To build it once, let them start as one network: "
+            f"Recipe(start=Perturbed(sigma=0.0)).",
+        )
 
 
 def alike(population: Population, recipe: Recipe) -> Iterator[Note]:
     """A note if the initial networks are one, although each was to be initialised for itself."""
     rows = population.rows
     if len(rows) < 2 or not isinstance(recipe.start, RandomStart) or not all(torch.equal(rows[0], row) for row in rows):
+        yield from built_often(population, recipe)
         return
     yield Note(
         "identical",

@@ -16,6 +16,7 @@ from esgd.operators import (
     Elitist,
     Gaussian,
     Inverse,
+    LoraProduct,
     Never,
     PerEpoch,
     PerGeneration,
@@ -38,7 +39,8 @@ SURVIVAL = [Elitist(rest=rest) for rest in (anyone, parents_only, trajectories)]
 SURVIVAL += [Elitist(rest=rest, ranked=True) for rest in (parents_only, trajectories)]
 BACKOFF = [PerEpoch(), PerEpoch(probability=0.7), PerGeneration(), PerGeneration(probability=0.3), BestOf(), Never()]
 BACKOFF += [BestOf(average=2), BestOf(average=3), BestOfLooks(), BestOfLooks(looks=(), mean=0.0, ema=1.0)]
-COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF]
+RECOMBINATION = [LoraProduct()]
+COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF, *RECOMBINATION]
 
 
 def test_no_operator_that_has_a_check_is_left_out() -> None:
@@ -72,8 +74,9 @@ def test_built_in_back_off_conforms(backoff: Any) -> None:
     check_backoff(backoff)
 
 
-def test_built_in_recombination_conforms() -> None:
-    check_recombination(intermediate)
+@pytest.mark.parametrize("recombination", [intermediate, *RECOMBINATION], ids=str)
+def test_built_in_recombination_conforms(recombination: Any) -> None:
+    check_recombination(recombination)
 
 
 # Mating
@@ -183,7 +186,7 @@ class CrossesOverByTurns:
     ("recombination", "sentence"),
     [
         (adds_up, "of one mate is not that mate"),
-        (keeps_the_matrix, r"of shape \(1, 5\) from 1 rows"),
+        (keeps_the_matrix, r"of shape \(1, 22\) from 1 rows"),
         (works_in_double, "torch.float64 of shape"),
         (averages_in_place, "changed its mates' rows"),
         (crosses_over_at_random, "moved the global random generator of torch"),

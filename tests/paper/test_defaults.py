@@ -18,7 +18,6 @@ from esgd.operators import (
     Reestimated,
     Roulette,
     anyone,
-    intermediate,
 )
 from esgd.recipe import OFFSPRING_PER_PARENT, PAPER_ELITES
 from esgd.schedules import Constant, Steps
@@ -43,7 +42,7 @@ DEFAULTS = {
     "backoff": PerGeneration(probability=1.0),
     "mating": Roulette(floor=0.01, smoothing=1.0),
     "mates_from": anyone,
-    "recombination": intermediate,
+    "recombination": None,  # `intermediate`, unless the network has LoRA factors
     "kinds": (Mated(),),
     "mutation": Gaussian(sigma=0.01),
     "survival": Elitist(rest=anyone),

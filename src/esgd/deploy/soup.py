@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from esgd.engines import choose
-from esgd.operators import Fresh, Gaussian, Reestimated, intermediate
+from esgd.operators import Fresh, Gaussian, Reestimated
+from esgd.operators.recombination import recombination_for
 from esgd.population import Birth, Individual, Population
 from esgd.protocols import BufferRule, Engine, Scores, Setup, Task
 from esgd.randomness import TURN, Seeds
@@ -44,7 +45,7 @@ def greedy_soup(
         task=task,
         genome=genome,
         seeds=Seeds(0),
-        recombination=intermediate,
+        recombination=recombination_for(genome),
         mutation=Gaussian(),
         buffers=buffers or Reestimated(),
         baggage=Fresh(),

@@ -10,9 +10,11 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from esgd.engines.contract import (
     IndividualSink,
@@ -26,6 +28,7 @@ from esgd.engines.contract import (
     in_groups,
 )
 from esgd.engines.fitness import samples_in
+from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState
@@ -154,8 +157,17 @@ Job = Train | Evaluate | Build
 def build_offspring(setup: Setup, parents: IndividualSource, birth: Birth) -> NetworkState:
     """Recombination, then mutation (Eq. 12); buffers by their rule."""
     mates = parents.take(birth.mates)
-    weights = torch.tensor(birth.weights, dtype=mates.rows.dtype)
-    row = weights @ mates.rows if birth.weights else setup.recombination(mates.rows)
+    row = _recombined(setup, mates.rows, birth.weights)
     if birth.sigma:
         row = setup.mutation(row, birth.sigma, setup.seeds("noise", birth.id), setup.genome)
     return NetworkState(row, setup.buffers(mates.buffers))
+
+
+def _recombined(setup: Setup, rows: Float[Tensor, "rho d"], weights: Sequence[float]) -> Row:
+    """One row from those of the mates; without weights they count the same."""
+    rule: Any = setup.recombination
+    if setup.recombines_by_layout:
+        row: Row = rule(rows, tuple(weights) or (1.0 / len(rows),) * len(rows), setup.genome)
+        return row
+    row = torch.tensor(weights, dtype=rows.dtype) @ rows if weights else rule(rows)
+    return row

@@ -5,6 +5,7 @@ from esgd.operators.backoff import BestOf, BestOfLooks, Never, PerEpoch, PerGene
 from esgd.operators.breeding import breed
 from esgd.operators.buffers import Averaged, FromFittest, Reestimated
 from esgd.operators.kinds import Cloned, Extrapolated, GreedySoup, Mated, MeanOfElites, OffspringKind
+from esgd.operators.lora import LoraProduct
 from esgd.operators.mating import Inverse, Raced, Rank, Roulette, Softmax, Truncation
 from esgd.operators.mutation import Gaussian, RelativeGaussian
 from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh, Uninterrupted
@@ -27,6 +28,7 @@ __all__ = [
     "Gaussian",
     "GreedySoup",
     "Inverse",
+    "LoraProduct",
     "Mated",
     "MeanOfElites",
     "Never",

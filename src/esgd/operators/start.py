@@ -44,22 +44,31 @@ _NETWORKS = "A saved start is a list of modules, state dicts or safetensors file
 
 @dataclass(frozen=True, kw_only=True)
 class RandomStart:
-    """μ independent initialisations, as `make_model` makes them."""
+    """μ independent initialisations, as `make_model` makes them.
+
+    The first is the genome's template, which was built at the same address. `make_model` is called for each other one;
+    if the second has nothing that is drawn at random, such as a network with loaded weights, not again.
+    """
 
     @property
     def common(self) -> bool:
         return False
 
     def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population:
-        return founders(genome, [partial(_fresh, task, genome, seeds.at(j)) for j in range(size)])
+        second = [_fresh(task, genome, seeds.at(1))] if size > 1 else []
+        if second and _reads_alike(genome, second[0]):
+            return founders(genome, [lambda: genome.template] * size)
+        others = [partial(_fresh, task, genome, seeds.at(j)) for j in range(2, size)]
+        return founders(genome, [lambda: genome.template, *(second.pop for _ in second[:]), *others])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perturbed:
     """One network, and μ − 1 copies of it with N(0, σ²) added; a range for σ is drawn per individual (Penn Treebank).
 
-    The network is a freshly initialised one, or `network`: a module, a state dict, or the path of a safetensors
-    file. With `epochs` it is first trained by `policy`: a common warm-up.
+    The network is a freshly initialised one, the genome's template, or `network`: a module, a state dict, or the path
+    of a safetensors file. With `epochs` it is first trained by `policy`: a common warm-up. `make_model` is not called
+    again, so this is also the start for a network that takes long to load; with `sigma=0.0` it is μ copies.
     """
 
     sigma: Strength = 0.01
@@ -82,7 +91,7 @@ class Perturbed:
         return True
 
     def __call__(self, task: Task, genome: Genome, session: Session, size: int, seeds: Seeds) -> Population:
-        network = build(task.model, seeds.at(0)) if self.network is None else loaded(genome, self.network)
+        network = genome.template if self.network is None else loaded(genome, self.network)
         one = founders(genome, [lambda: network])
         if self.epochs:
             step = Step(k=0, epochs=self.epochs, backoff=Never(), total=self.epochs)
@@ -135,6 +144,14 @@ def _fresh(task: Task, genome: Genome, seeds: Seeds) -> nn.Module:
             "weights. Build a new network inside make_model."
         )
     return module
+
+
+def _reads_alike(genome: Genome, module: nn.Module) -> bool:
+    """Whether a network is the template once more, in row and buffers."""
+    (row, buffers), (its_row, its_buffers) = genome.read(genome.template), genome.read(module)
+    return torch.equal(_bits(row), _bits(its_row)) and all(
+        torch.equal(_bits(buffer), _bits(its_buffers[name])) for name, buffer in buffers.items()
+    )
 
 
 def founders(genome: Genome, makers: Sequence[Callable[[], nn.Module]], step: int = 0) -> Population:

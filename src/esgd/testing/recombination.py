@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
-from esgd.protocols import Recombination
+import torch
+from torch import Tensor, nn
+
+from esgd.genome import Genome
+from esgd.protocols import Recombination, takes_layout
 from esgd.randomness import Seeds
 from esgd.testing.evidence import difference, expect, leaves_global_randomness_alone
 
@@ -12,18 +17,37 @@ from esgd.testing.evidence import difference, expect, leaves_global_randomness_a
 def check_recombination(recombination: Recombination) -> None:
     """One new row from ρ rows, the same each time; from one row, that row.
 
-    The last is more than a corner case: individuals are re-built as the offspring of themselves.
+    The last is more than a corner case: individuals are re-built as the offspring of themselves. A rule of (mates,
+    weights, genome) is handed the layout of a small network with a plain layer and a pair of LoRA factors, and weights
+    that are equal, and that go beyond one mate.
 
-    >>> from esgd.operators import intermediate
+    >>> from esgd.operators import LoraProduct, intermediate
     >>> check_recombination(intermediate)
+    >>> check_recombination(LoraProduct())
     """
     for dtype in (torch.float32, torch.float64):
+        genome = _small(dtype)
         for rho in (1, 2, 3):
-            rows = torch.randn(rho, 5, dtype=dtype, generator=Seeds(0)("check_recombination", rho))
-            _check_rows(recombination, rows)
+            rows = torch.randn(rho, genome.size, dtype=dtype, generator=Seeds(0)("check_recombination", rho))
+            for weights in _weights(rho) if takes_layout(recombination) else ((),):
+                _check_rows(_of_rows(recombination, weights, genome), rows)
 
 
-def _check_rows(recombination: Recombination, rows: torch.Tensor) -> None:
+def _small(dtype: torch.dtype) -> Genome:
+    factors = {"lora_A": nn.Linear(4, 2, bias=False), "lora_B": nn.Linear(2, 3, bias=False)}
+    return Genome.of(nn.ModuleDict({"head": nn.Linear(3, 2), **factors}).to(dtype))
+
+
+def _weights(rho: int) -> list[tuple[float, ...]]:
+    return [(1 / rho,) * rho, (1.5 - 0.5 * rho, *(0.5 for _ in range(rho - 1)))]
+
+
+def _of_rows(recombination: Any, weights: tuple[float, ...], genome: Genome) -> Callable[[Tensor], Tensor]:
+    """The rule as a function of rows alone."""
+    return (lambda rows: recombination(rows, weights, genome)) if weights else recombination
+
+
+def _check_rows(recombination: Callable[[Tensor], Tensor], rows: Tensor) -> None:
     given, rho = rows.clone(), len(rows)
     with leaves_global_randomness_alone("the recombination"):
         child = recombination(rows)

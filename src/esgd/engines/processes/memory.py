@@ -14,10 +14,11 @@ from math import prod
 from weakref import WeakValueDictionary, finalize
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from esgd._limits import available_memory, shortage
-from esgd._tensors import ALIGNMENT
+from esgd._tensors import ALIGNMENT, is_plain, lead
+from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError
 
 ARENA = 1 << 22
@@ -65,6 +66,15 @@ class SharedMemory:
             return tensor
         here = self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
         return tensor.set_(here.untyped_storage(), here.storage_offset(), here.shape, here.stride())
+
+    def hold_frozen(self, module: nn.Module) -> None:
+        """Move the large frozen parameters of a network here, so that this process has no second copy of a base that
+        its workers map."""
+        for parameter in module.parameters():
+            tensor = parameter.detach()
+            frozen = not parameter.requires_grad and is_plain(tensor) and tensor.is_contiguous() and not lead(tensor)
+            if frozen and tensor.nbytes >= LARGE:
+                parameter.data = self.shared(tensor)
 
     def address(self, tensor: Tensor) -> SharedLocation | None:
         """Where the tensor lies, if it lies here."""

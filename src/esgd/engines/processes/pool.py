@@ -46,6 +46,7 @@ class Pool:
         rows_at_once = self.inner.rows_at_once
         with within_limits():
             memory = SharedMemory()
+            memory.hold_frozen(setup.genome.template)
             executor = ProcessExecutor(self._messages(setup, memory), memory)
             try:
                 executor.start()

@@ -1,0 +1,189 @@
+"""What the `TrainingArguments` of Hugging Face mean for a population: taken over, refused by name, or named as ignored.
+
+Nothing is imported: what is not set is known from arguments that are made with their defaults.
+
+| arguments                                         | what they become                                                 |
+|---------------------------------------------------|------------------------------------------------------------------|
+| `learning_rate`                                   | the middle of a log-uniform range, from 1/4 of it to 4 times it  |
+| `optim`, `weight_decay`, `adam_*`                 | the optimizer and its keywords                                   |
+| `max_grad_norm`                                   | the largest gradient norm of a policy                            |
+| `lr_scheduler_type`                               | "constant", or one cosine over the run, also for "linear"        |
+| `num_train_epochs`, `max_steps`                   | the work of the whole population: what one network would take    |
+| `per_device_train_batch_size`, `…_eval_…`         | batches of SGD, and of the fitness                               |
+| `metric_for_best_model`, `greater_is_better`      | what selection goes by, instead of the loss                      |
+| `seed`                                            | of the network that `model_init` makes, and of the run           |
+| `output_dir`, `save_strategy`                     | the run is in its folder `esgd`; with "no" nothing is kept       |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from esgd.errors import RecipeError, did_you_mean
+from esgd.protocols import Species
+from esgd.schedules import Constant, CosineRun, Schedule
+from esgd.species import Inherited, LogUniform, Optimizer
+
+SPREAD = 4.0
+"""How far a learning rate may be from `learning_rate`, as a factor."""
+
+OPTIMIZERS = {
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw",
+    "sgd": "sgd",
+    "adagrad": "adagrad",
+    "rmsprop": "rmsprop",
+}
+SCHEDULES: Mapping[str, Schedule] = {"linear": CosineRun(), "cosine": CosineRun(), "constant": Constant()}
+
+TAKEN = frozenset(
+    {
+        "output_dir",
+        "save_strategy",
+        "per_device_train_batch_size",
+        "per_device_eval_batch_size",
+        "num_train_epochs",
+        "max_steps",
+        "learning_rate",
+        "lr_scheduler_type",
+        "optim",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "max_grad_norm",
+        "seed",
+        "metric_for_best_model",
+        "greater_is_better",
+        "load_best_model_at_end",
+        "label_names",
+        "remove_unused_columns",
+        "dataloader_num_workers",
+        "dataloader_drop_last",
+        "disable_tqdm",
+        "use_cpu",
+        "do_train",
+        "do_eval",
+        "do_predict",
+        "full_determinism",
+    }
+)
+"""What changes the training of a population, or asks for what is the case anyway."""
+
+OF_EVALUATION = frozenset(
+    {
+        "prediction_loss_only",
+        "eval_do_concat_batches",
+        "eval_use_gather_object",
+        "eval_accumulation_steps",
+        "include_for_metrics",
+        "batch_eval_metrics",
+        "bf16_full_eval",
+        "fp16_full_eval",
+        "tf32",
+        "use_cache",
+        "dataloader_pin_memory",
+        "dataloader_prefetch_factor",
+        "dataloader_persistent_workers",
+        "log_level",
+        "log_level_replica",
+        "logging_nan_inf_filter",
+        "push_to_hub",
+        "hub_token",
+        "hub_private_repo",
+        "hub_model_id",
+        "hub_strategy",
+        "hub_always_push",
+        "hub_revision",
+        "accelerator_config",
+    }
+)
+"""What `evaluate`, `predict` and `save_model` go by, as those of `Trainer` do."""
+
+REFUSED: Mapping[str, str] = {
+    "gradient_accumulation_steps": "Use a per_device_train_batch_size that is so many times as large.",
+    "label_smoothing_factor": "The loss is the one that the network returns. Let it smooth the labels itself.",
+    "fp16": "Use bf16 in the engine: engine=Loop(precision='bf16').",
+    "bf16": "It is the engine's: engine=Loop(precision='bf16').",
+    "torch_compile": "It is the engine's: engine=Loop(compile=True).",
+    "gradient_checkpointing": "Call network.gradient_checkpointing_enable() inside model_init.",
+    "neftune_noise_alpha": "Add the noise inside the network.",
+    "auto_find_batch_size": "Choose a per_device_train_batch_size that fits.",
+    "use_liger_kernel": "Apply it inside model_init.",
+    "fsdp": "A network must fit one device. Use engine=Ray() for many devices, each with whole networks.",
+    "deepspeed": "A network must fit one device. Use engine=Ray() for many devices, each with whole networks.",
+    "optim_args": "Use recipe=Recipe(species=Optimizer(…)).",
+    "optim_target_modules": "Freeze the other parameters inside model_init.",
+    "resume_from_checkpoint": "A run in output_dir continues by itself.",
+}
+"""What would change the training and cannot be done here, and what to do instead."""
+
+
+def check_arguments(args: Any) -> None:
+    """Refuse by name what a population cannot be trained with."""
+    for name in _set(args):
+        if name in REFUSED:
+            raise RecipeError(
+                f"{name}={getattr(args, name)!r} cannot be taken over from TrainingArguments. {REFUSED[name]}"
+            )
+    for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
+        if (given := _word(getattr(args, name))) not in known:
+            raise RecipeError(
+                f"{name}={given!r} cannot be taken over from TrainingArguments. {did_you_mean(given, known)} Use one "
+                f"of {', '.join(map(repr, known))}, or recipe=Recipe(species=…)."
+            )
+
+
+def ignored(args: Any) -> list[str]:
+    """The arguments that were set and change nothing here, such as "logging_steps=10"."""
+    known = TAKEN | OF_EVALUATION | REFUSED.keys()
+    return [f"{name}={getattr(args, name)!r}" for name in _set(args) if name not in known]
+
+
+def species_of(args: Any) -> Species:
+    """What individuals are trained with: the optimizer, with learning rates around `learning_rate`."""
+    optimizer = OPTIMIZERS[_word(args.optim)]
+    hyper: dict[str, Any] = {"weight_decay": args.weight_decay}
+    if optimizer == "adamw":
+        hyper |= {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    rates = Optimizer(
+        name=optimizer,
+        lr=LogUniform(args.learning_rate / SPREAD, args.learning_rate * SPREAD),
+        gamma=1.0,
+        hyper=hyper,
+        schedule=SCHEDULES[_word(args.lr_scheduler_type)],
+        clip_norm=args.max_grad_norm or None,
+    )
+    return Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True)
+
+
+def work_of(args: Any, samples: int) -> float:
+    """The work of one network that is trained as the arguments say, in samples; backward counts twice."""
+    if args.max_steps > 0:
+        return 3.0 * args.max_steps * args.per_device_train_batch_size
+    return 3.0 * args.num_train_epochs * samples
+
+
+def selection_of(args: Any) -> tuple[str | None, str]:
+    """The metric that selection goes by, None for the loss, and "min" or "max"."""
+    name = (args.metric_for_best_model or "loss").removeprefix("eval_")
+    if name == "loss":
+        return None, "min"
+    return name, "min" if args.greater_is_better is False else "max"
+
+
+def folder_of(args: Any) -> Path | None:
+    """Where the run is kept: every generation is, whatever is set, unless nothing is to be."""
+    return None if _word(args.save_strategy) == "no" else Path(args.output_dir) / "esgd"
+
+
+def _set(args: Any) -> list[str]:
+    """The names of the arguments that differ from their defaults."""
+    usual = type(args)(output_dir=args.output_dir)
+    return [name for name in type(args).__dataclass_fields__ if getattr(args, name) != getattr(usual, name)]
+
+
+def _word(value: Any) -> str:
+    return str(getattr(value, "value", value))

@@ -1,0 +1,307 @@
+"""A population of Hugging Face networks, from the arguments of their `Trainer`. The one file that imports transformers.
+
+What is not training is `Trainer`'s own: how samples become batches, which column is the target, evaluation, prediction,
+and what a saved network's folder has.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from esgd.errors import MissingExtraError, RecipeError, TaskError
+from esgd.fit import fit
+from esgd.integrations.training_arguments import (
+    check_arguments,
+    folder_of,
+    ignored,
+    selection_of,
+    species_of,
+    work_of,
+)
+from esgd.operators import (
+    BestOfLooks,
+    Cloned,
+    Gaussian,
+    MeanOfElites,
+    Perturbed,
+    Uninterrupted,
+    trajectories,
+)
+from esgd.progress.tracking import Tracker
+from esgd.protocols import Engine, Species, Task
+from esgd.randomness import global_randomness
+from esgd.recipe import Recipe
+from esgd.result import Result
+from esgd.sizes import Each, Earned
+from esgd.tasks import Supervised
+from esgd.work import Costs, expected_looks, sized
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainingArguments
+
+RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
+RACE_SHARE = 0.3  # of the work, for the first generation
+LOOKS_SHARE = 0.3  # of the work, for looks at the fitness
+
+
+class EsgdTrainer:
+    """`Trainer` with a population: the same arguments, and at most the same work.
+
+    | argument                          | meaning                                                                    |
+    |-----------------------------------|----------------------------------------------------------------------------|
+    | `model_init`, `model`             | the network that all individuals start from, as a function or as it is     |
+    | `args`                            | `TrainingArguments`; `esgd.integrations.training_arguments` says what they |
+    |                                   | become. What is ignored is listed in one warning                           |
+    | `train_dataset`                   | what SGD sees                                                              |
+    | `eval_dataset`                    | what selection sees; give `predict` other data for a last judgement        |
+    | `data_collator`, `processing_class`, `compute_metrics`, `preprocess_logits_for_metrics` | as `Trainer` has them |
+    | `recipe`                          | instead of one that is made from `args`                                    |
+    | `engine`, `trackers`              | as `esgd.fit` has them                                                     |
+
+    `model_init` is called once, with the seed of `args`, so the start is that of `Trainer`. A run in `output_dir`
+    continues where it stopped.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_init: Callable[[], nn.Module] | None = None,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        data_collator: Callable[[list[Any]], Any] | None = None,
+        processing_class: Any = None,
+        tokenizer: Any = None,
+        compute_metrics: Callable[[Any], dict[str, float]] | None = None,
+        preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
+        compute_loss_func: None = None,
+        callbacks: None = None,
+        optimizers: tuple[None, None] = (None, None),
+        recipe: Recipe | None = None,
+        engine: str | Engine = "auto",
+        trackers: Sequence[Tracker] = (),
+    ) -> None:
+        package = _package()
+        args = package.TrainingArguments(output_dir="tmp_trainer") if args is None else args
+        refused = {"compute_loss_func": compute_loss_func, "callbacks": callbacks}
+        _check_given(refused | {"optimizers": None if optimizers == (None, None) else optimizers})
+        _check_data(train_dataset, eval_dataset)
+        check_arguments(args)
+        select, mode = selection_of(args)
+        if select is not None and compute_metrics is None:
+            raise RecipeError(
+                f"metric_for_best_model={select!r} needs compute_metrics, which computes it. Give both, or neither."
+            )
+        if rest := ignored(args):
+            warnings.warn(f"TrainingArguments that change nothing here: {', '.join(rest)}.", stacklevel=2)
+        with global_randomness(args.seed):  # a Trainer seeds global generators, too
+            network = _network(model_init, model)
+            self._trainer: Trainer = package.Trainer(
+                model=network,
+                args=args,
+                data_collator=data_collator,
+                train_dataset=train_dataset,
+                eval_dataset=eval_dataset,
+                processing_class=processing_class if processing_class is not None else tokenizer,
+                compute_metrics=compute_metrics,
+                preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            )
+        self.args, self.engine, self.trackers = args, engine, tuple(trackers)
+        self.task = self._task(network.cpu(), select, mode)
+        self.recipe = recipe or _recipe(self.task, args, len(train_dataset))
+        self.result: Result | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The network of the run, once there is one; before, the network that all start from."""
+        return self._trainer.model  # type: ignore[no-any-return]
+
+    def train(self) -> Result:
+        """Train the population, or continue a run that was interrupted; afterwards `model` is its best network."""
+        self.result = fit(
+            self.task,
+            self.recipe,
+            seed=self.args.seed,
+            run=folder_of(self.args),
+            engine=self.engine,
+            progress=not self.args.disable_tqdm,
+            trackers=self.trackers,
+        )
+        self._trainer.model = self._trainer.model_wrapped = self.result.model.to(self.args.device)
+        return self.result
+
+    def evaluate(self, eval_dataset: Any = None, **settings: Any) -> dict[str, float]:
+        """Loss and metrics of `model`, as `Trainer.evaluate` has them. Of the eval_dataset they are optimistic:
+        selection has seen it."""
+        found: dict[str, float] = self._trainer.evaluate(eval_dataset, **settings)
+        return found
+
+    def predict(self, test_dataset: Any, **settings: Any) -> Any:
+        """Predictions, labels and metrics of `model`, as `Trainer.predict` has them."""
+        return self._trainer.predict(test_dataset, **settings)
+
+    def save_model(self, output_dir: str | Path | None = None) -> None:
+        """Write `model` as a folder that `from_pretrained` reads and the Hub takes: config, tokenizer, safetensors; of
+        a PEFT model, the adapter. In `output_dir` of the arguments unless given."""
+        self._trainer.save_model(None if output_dir is None else str(output_dir))
+
+    def _task(self, network: nn.Module, select: str | None, mode: str) -> Supervised:
+        names = self._trainer.label_names
+        if select is not None and len(names) != 1:
+            raise TaskError(
+                f"metric_for_best_model={select!r} is a metric of one target, and this network has {names}. Select by "
+                f"the loss, or name one with label_names."
+            )
+        args, collate = self.args, self._collator(network)
+        loader = partial(DataLoader, collate_fn=collate, num_workers=args.dataloader_num_workers)
+        metric = _Metric(self._trainer.compute_metrics, self._trainer.preprocess_logits_for_metrics, select)
+        return Supervised(
+            Copies(network),
+            "model",
+            train=loader(
+                self._trainer.train_dataset,
+                batch_size=args.per_device_train_batch_size,
+                shuffle=True,
+                drop_last=args.dataloader_drop_last,
+            ),
+            fitness=loader(self._trainer.eval_dataset, batch_size=args.per_device_eval_batch_size),
+            metrics={select: metric} if select else {},
+            select=select,
+            mode=mode,
+            target=names[0] if len(names) == 1 else None,
+        )
+
+    def _collator(self, network: nn.Module) -> Callable[[list[Any]], Any]:
+        """The collator of `Trainer`, which sees the columns that the network takes, and no others."""
+        from transformers.trainer_utils import RemoveColumnsCollator
+
+        if not self.args.remove_unused_columns:
+            return self._trainer.data_collator
+        base = network.get_base_model() if hasattr(network, "get_base_model") else network
+        taken = [*inspect.signature(base.forward).parameters, "label", "label_ids", *self._trainer.label_names]
+        return RemoveColumnsCollator(self._trainer.data_collator, taken)
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """A make_model for a population that starts as one network: each call copies it, but for what is frozen."""
+
+    network: nn.Module
+
+    def __call__(self) -> nn.Module:
+        frozen = {id(p): p for p in self.network.parameters() if not p.requires_grad}
+        return copy.deepcopy(self.network, memo=dict(frozen))
+
+
+@dataclass(frozen=True, eq=False)
+class _Metric:
+    """One of the metrics that `compute_metrics` gives, as a function of (output, target)."""
+
+    compute: Any
+    preprocess: Any
+    name: str | None
+
+    def __call__(self, output: Tensor, target: Tensor) -> float:
+        from transformers import EvalPrediction
+
+        seen = self.preprocess(output, target) if self.preprocess else output
+        found = self.compute(EvalPrediction(predictions=seen.cpu().numpy(), label_ids=target.cpu().numpy()))
+        if self.name not in found:
+            raise RecipeError(
+                f"metric_for_best_model={self.name!r} is not among what compute_metrics returned: {sorted(found)}."
+            )
+        return float(found[self.name])
+
+
+def _recipe(task: Task, args: Any, samples: int) -> Recipe:
+    """The larger of the races whose looks at the fitness leave enough of the work for training.
+
+    The work is that of one network as `args` has it. Four individuals, then two trajectories and their means; or where
+    that is too dear, three, and then the best of them.
+    """
+    work, species = work_of(args, samples), species_of(args)
+    costs = Costs.of(task, _race(species, *RACES[-1], 1.0))
+    looks = [expected_looks(costs, _race(species, *each, 1.0)) for each in RACES]
+    fitting = [each for each, dear in zip(RACES, looks, strict=True) if dear <= LOOKS_SHARE * work]
+    try:
+        return sized(task, work, partial(_race, species, *(fitting or RACES[-1:])[0]))
+    except RecipeError as error:
+        raise RecipeError(
+            f"{error} The work is that of one network by num_train_epochs={args.num_train_epochs} and max_steps="
+            f"{args.max_steps}; every look at the eval_dataset is paid from it. Raise them, use a smaller "
+            f"eval_dataset, or give a recipe."
+        ) from error
+
+
+def _race(species: Species, individuals: tuple[int, int], after: int, epochs: float) -> Recipe:
+    """Epochs are summed over all individuals."""
+    first, then = individuals
+    return Recipe(
+        population=Each(individuals),
+        elites=1.0,
+        generations=1 + after,
+        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / after / then)),
+        offspring=Earned(1, 3) if then > 1 else 0,
+        mates_from=trajectories,
+        kinds=(MeanOfElites(), Cloned()),
+        mutation=Gaussian(sigma=0.0),
+        backoff=BestOfLooks(looks=()),
+        baggage=Uninterrupted(returns=True),
+        start=Perturbed(sigma=0.0),
+        species=species,
+    )
+
+
+def _network(model_init: Callable[[], nn.Module] | None, model: nn.Module | None) -> nn.Module:
+    if (model_init is None) == (model is None):
+        raise TaskError(
+            "give either model_init, a function that makes the network that all individuals start from, or model, that "
+            "network itself."
+        )
+    return model_init() if model_init is not None else model  # type: ignore[return-value]
+
+
+def _check_given(refused: dict[str, Any]) -> None:
+    for name, value in refused.items():
+        if value is not None:
+            how = {"callbacks": "Give callbacks of esgd to esgd.fit.", "optimizers": "Use recipe=Recipe(species=…)."}
+            raise RecipeError(
+                f"{name} of Trainer cannot be taken over: a population has many optimizers and no single loop. "
+                f"{how.get(name, 'Let the network return its loss.')}"
+            )
+
+
+def _check_data(train: Any, fitness: Any) -> None:
+    if train is None or fitness is None:
+        missing = "train_dataset" if train is None else "eval_dataset"
+        raise TaskError(
+            f"{missing} is missing. SGD sees the train_dataset, and selection the eval_dataset, which must be other "
+            f"samples: dataset.train_test_split(test_size=0.1) makes two of one."
+        )
+    for name, data in (("train_dataset", train), ("eval_dataset", fitness)):
+        if isinstance(data, dict) or not hasattr(data, "__len__"):
+            raise TaskError(
+                f"{name} is a {type(data).__name__}. Give one dataset of known length: the work of a run is counted in "
+                f"its samples."
+            )
+
+
+def _package() -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise MissingExtraError("transformers", "transformers", "EsgdTrainer") from error
+    return transformers

@@ -1,0 +1,208 @@
+"""`EsgdTrainer`: a population from the arguments of Hugging Face's `Trainer`. A tiny BERT of random weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from esgd import Recipe
+from esgd.errors import RecipeError, TaskError
+from esgd.genome import Genome
+from esgd.operators import Perturbed
+from esgd.operators.lora import lora_pairs
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+from esgd.integrations.transformers import EsgdTrainer  # noqa: E402
+
+WORDS = ["[PAD]", "[UNK]", "good", "fine", "bad", "poor", "film", "plot", "the", "a"]
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def reviews(n: int, seed: int) -> list[dict[str, Any]]:
+    """Sentences of different lengths, whose label one word decides; a column that no network takes."""
+    generator, rows, encode = np.random.default_rng(seed), [], tokenizer()
+    for number in range(n):
+        label = int(generator.integers(2))
+        words = [str(generator.choice(WORDS[4:6] if label else WORDS[2:4]))]
+        words += [str(generator.choice(WORDS[6:])) for _ in range(int(generator.integers(1, 6)))]
+        rows.append({**encode(" ".join(words)), "label": label, "number": number})
+    return rows
+
+
+def bert() -> nn.Module:
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        num_labels=2,
+    )
+    return transformers.BertForSequenceClassification(config)
+
+
+def adapted() -> nn.Module:
+    lora = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"])
+    return peft.get_peft_model(bert(), lora)
+
+
+def accuracy(prediction: Any) -> dict[str, float]:
+    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+
+def arguments(folder: Path, **more: Any) -> Any:
+    given = {"num_train_epochs": 12, "learning_rate": 3e-3, "disable_tqdm": True, "report_to": "none", "use_cpu": True}
+    return transformers.TrainingArguments(output_dir=str(folder), **given | more)
+
+
+def trainer(folder: Path, make: Callable[[], nn.Module] = bert, *, args: Any = None, **more: Any) -> EsgdTrainer:
+    return EsgdTrainer(
+        model_init=make,
+        args=args or arguments(folder),
+        **{
+            "train_dataset": reviews(64, 0),
+            "eval_dataset": reviews(16, 1),
+            "processing_class": tokenizer(),
+            "compute_metrics": accuracy,
+            "engine": "loop",
+        }
+        | more,
+    )
+
+
+@pytest.mark.slow
+def test_a_population_of_berts_learns_and_is_saved_as_transformers_reads_it(tmp_path: Path) -> None:
+    population = trainer(tmp_path)
+    untrained = population.evaluate()["eval_loss"]
+    population.train()
+    found = population.evaluate()
+    assert found["eval_loss"] < untrained
+    assert found["eval_loss"] == pytest.approx(population.result.fitness, rel=1e-4)  # the loss that selection goes by
+    population.save_model(tmp_path / "saved")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "saved").iterdir()}
+    read = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    test = reviews(8, 2)
+    again = transformers.Trainer(model=read, args=arguments(tmp_path / "other"), processing_class=tokenizer())
+    np.testing.assert_allclose(again.predict(test).predictions, population.predict(test).predictions, rtol=1e-5)
+
+    resumed = trainer(tmp_path)
+    assert resumed.train().fitness == population.result.fitness  # nothing is trained again
+
+
+@pytest.mark.slow
+def test_adapters_are_trained_on_one_base_and_saved_without_it(tmp_path: Path) -> None:
+    calls = []
+
+    def make() -> nn.Module:
+        calls.append(1)
+        return adapted()
+
+    population = trainer(tmp_path, make, args=arguments(tmp_path, num_train_epochs=6))
+    base = {name: p.detach().clone() for name, p in population.model.named_parameters() if not p.requires_grad}
+    result = population.train()
+    assert len(calls) == 1
+    assert len(lora_pairs(result.population.genome)) == 2
+    assert any("LoraProduct" in note["text"] for note in result.history[0]["notes"])
+    assert all(torch.equal(dict(result.model.named_parameters())[name], value) for name, value in base.items())
+    population.save_model(tmp_path / "saved")
+    assert "adapter_model.safetensors" in {path.name for path in (tmp_path / "saved").iterdir()}
+    torch.manual_seed(42)  # of TrainingArguments, unless given
+    read = peft.PeftModel.from_pretrained(bert(), tmp_path / "saved").eval()
+    batch = next(batch for _, batch in population.task.parts())
+    torch.testing.assert_close(read(**batch).logits, result.model(**batch).logits)
+    frozen = sum(p.numel() for p in result.model.parameters() if not p.requires_grad)
+    assert (tmp_path / "esgd" / "model.safetensors").stat().st_size < 4 * frozen
+
+
+def test_the_start_is_that_of_trainer_with_the_same_seed(tmp_path: Path) -> None:
+    theirs = transformers.Trainer(model_init=bert, args=arguments(tmp_path, seed=7)).model.state_dict()
+    ours = trainer(tmp_path, args=arguments(tmp_path, seed=7)).task.model().state_dict()
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_batches_are_padded_and_labelled_as_by_trainer(tmp_path: Path) -> None:
+    population = trainer(tmp_path)
+    [ours] = [batch for number, batch in population.task.parts() if number == 0]
+    theirs = transformers.Trainer(
+        model=bert(), args=arguments(tmp_path), eval_dataset=reviews(16, 1), processing_class=tokenizer()
+    )
+    first = next(iter(theirs.get_eval_dataloader()))
+    assert ours.keys() == first.keys()
+    assert all(torch.equal(ours[name], value) for name, value in first.items())
+
+
+def test_a_metric_can_be_what_selection_goes_by(tmp_path: Path) -> None:
+    population = trainer(tmp_path, args=arguments(tmp_path, metric_for_best_model="accuracy"))
+    network = population.task.model().eval()
+    measured = float(sum(population.task.fitness(network, batch) for _, batch in population.task.parts()))
+    assert measured == pytest.approx(-population.evaluate()["eval_accuracy"])
+    with pytest.raises(RecipeError, match="metric_for_best_model='f1' needs compute_metrics"):
+        trainer(tmp_path, args=arguments(tmp_path, metric_for_best_model="f1"), compute_metrics=None)
+
+
+def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:
+    from esgd.work import Costs, expected_work
+
+    population = trainer(tmp_path, args=arguments(tmp_path, weight_decay=0.1, max_grad_norm=0.5))
+    spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
+    assert spent == pytest.approx(3 * 12 * 64, rel=0.05)
+    rates = population.recipe.species.species
+    assert (rates.lr.low, rates.lr.high) == pytest.approx((3e-3 / 4, 3e-3 * 4))
+    assert (rates.name, rates.hyper["weight_decay"], rates.clip_norm) == ("adamw", 0.1, 0.5)
+    assert population.recipe.start == Perturbed(sigma=0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps=4 cannot be taken over.*batch_size"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 cannot be taken over"),
+        ({"optim": "adafactor"}, "optim='adafactor' cannot be taken over"),
+        ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type='polynomial' cannot be taken over"),
+        ({"num_train_epochs": 0.5}, "too little for these rules.*smaller eval_dataset"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_what_cannot_be_done_is_refused_by_name_before_training(tmp_path: Path, more: Any, sentence: str) -> None:
+    with pytest.raises(RecipeError, match=f"(?s){sentence}"):
+        trainer(tmp_path, args=arguments(tmp_path, **more))
+
+
+def test_data_and_callbacks_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="eval_dataset is missing"):
+        trainer(tmp_path, eval_dataset=None)
+    with pytest.raises(TaskError, match="either model_init.* or model"):
+        trainer(tmp_path, model=bert())
+    with pytest.raises(RecipeError, match="callbacks of Trainer cannot be taken over"):
+        trainer(tmp_path, callbacks=[transformers.EarlyStoppingCallback()])
+
+
+def test_what_changes_nothing_is_listed_in_one_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"change nothing here: (?=.*logging_steps=7)(?=.*save_steps=9)"):
+        trainer(tmp_path, args=arguments(tmp_path, logging_steps=7, save_steps=9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer(tmp_path, recipe=Recipe())
+
+
+def test_peft_models_are_known_by_their_factors() -> None:
+    pairs = lora_pairs(Genome.of(adapted()))
+    assert [a.endswith("query.lora_A.default.weight") for a, _ in pairs] == [True, False]
+    assert all(b == a.replace("lora_A", "lora_B") for a, b in pairs)
