@@ -25,7 +25,7 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
-        self.remark = state.remark
+        self.remark, self.ranges, self.untold = state.remark, state.ranges, state.untold
         picked = state.history[-1].get("pick", {}) if state.history else {}
         self.picked = None if not picked else inf if picked["loss"] is None else picked["loss"]
         self.noted = state.noted or Noted.of(state.history)
@@ -43,7 +43,8 @@ class Recorder:
             "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(self.ids),
             "diverged": int(trained.diverged.sum()),
         }
-        return State(self.stage.k - 1, trained.population, self.archive, self.history, self.past, self.noted)
+        past = self.history, self.past, self.noted
+        return State(self.stage.k - 1, trained.population, self.archive, *past, ranges=self.ranges)
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
@@ -65,6 +66,7 @@ class Recorder:
             select=self.task.select if isinstance(self.task, Measures) else None,
             work=replace(work, fitness_evolution=work.fitness_evolution + looked),
             seconds=perf_counter() - self.begun,
+            ranges=self.untold,
             state=State(k, population, archive, self.history, self.past),
             **self.sgd,
         )
@@ -79,7 +81,7 @@ class Recorder:
             notes = (Note("extended", self.remark), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
         history, past = self.history.then(line), self.past.then(*generation.fared)
-        state = State(k, population, archive, history, past, self.noted.after(line))
+        state = State(k, population, archive, history, past, self.noted.after(line), ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
 
     def _choose_returned(self, population: Population) -> tuple[Population, float | None, int]:

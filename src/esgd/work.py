@@ -20,7 +20,9 @@ from esgd.errors import RecipeError
 from esgd.genome import build
 from esgd.protocols import BackOff, Picks, Task
 from esgd.randomness import Seeds, global_randomness
+from esgd.ranges import EXPECTED_STEPS
 from esgd.recipe import Recipe, Stage
+from esgd.species.auto import auto_pools
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
@@ -67,8 +69,11 @@ class Costs:
 
 
 def expected_work(costs: Costs, recipe: Recipe) -> float:
-    """The work of a run, if no evaluation is aborted early."""
-    sgd = sum(times * stage.population * costs.sgd(stage.sgd_epochs, stage.before) for times, stage in alike(recipe))
+    """The work of a run, if no evaluation is aborted early, and a range test takes as many steps as usual."""
+    tests = 3.0 * EXPECTED_STEPS * len(auto_pools(recipe.species)) * sum(costs.batches) / len(costs.batches)
+    sgd = tests + sum(
+        times * stage.population * costs.sgd(stage.sgd_epochs, stage.before) for times, stage in alike(recipe)
+    )
     return sgd + expected_looks(costs, recipe)
 
 
