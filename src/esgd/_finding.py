@@ -24,11 +24,12 @@ def with_ranges(session: Session, setup: Setup, recipe: Recipe, state: State) ->
     seeds = setup.seeds.at("ranges")
     policies = [replace(tested_policy(pool, seeds.at(name)), optimizer=name) for name, pool in pools.items()]
     if isinstance(session, FindsRanges):
-        found = tuple(session.find_ranges(state.population[[0]], policies))
+        tested = session.find_ranges(state.population[[0]], policies)
     else:
-        found = tuple(
+        tested = [
             FoundRange(optimizer=name, top=usual_top(name), basis="usual", start=0.0, probes=()) for name in pools
-        )
+        ]
+    found = tuple(replace(each, low=pools[each.optimizer].lr.below(each.top).low) for each in tested)
     noted = state.noted or Noted.of(state.history)
     noted = replace(noted, pending=(*noted.pending, *_notes(found)))
     return replace(state, ranges=(*state.ranges, *found), untold=found, noted=noted)
@@ -63,5 +64,5 @@ def _notes(found: Sequence[FoundRange]) -> Iterator[Note]:
 
 def told(found: Sequence[FoundRange]) -> str:
     """What was found, in one line."""
-    tops = ", ".join(f"{each.optimizer} up to {each.top:.2g}" for each in found)
-    return f"learning rates found: {tops} ({sum(each.steps for each in found)} steps)"
+    ranges = ", ".join(f"{each.optimizer} {each.low:.2g} … {each.top:.2g}" for each in found)
+    return f"learning rates found in {sum(each.steps for each in found)} steps: {ranges}"

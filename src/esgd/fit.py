@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esgd._continuing import check_longer, marked, resumed
+from esgd._finding import told
 from esgd._initialization import prepare
 from esgd._last_state import LastState
 from esgd._serialization import decode, encode
@@ -150,6 +151,8 @@ def fit(
                             history.append(folder.save(generation.state, run=digest(manifest, generation.k)))
                             done = generation.k
                             last.keep(generation.state)
+                            if generation.ranges:
+                                reports.say(told(generation.ranges))
                             said = tuple(note for note in generation.notes if note not in concerns)
                             reports.generation(replace(generation, notes=said))
                             followers.write(history[-1])

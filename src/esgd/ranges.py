@@ -46,14 +46,14 @@ class Probe:
 class FoundRange:
     """What the range test of one optimizer has found.
 
-    | field       | meaning                                                                                |
-    |-------------|----------------------------------------------------------------------------------------|
-    | `optimizer` | its name, as in `Policy.optimizer`                                                     |
-    | `top`       | the upper end of the range                                                             |
-    | `basis`     | "fastest": the loss fell most there. "stable": it fell nowhere, and this is the highest |
-    |             | rate at which it did not rise. "usual": every rate diverged; this is the usual top     |
-    | `start`     | the loss before any step                                                               |
-    | `probes`    | everything that was tried, in this order                                               |
+    | field        | meaning                                                                                |
+    |--------------|----------------------------------------------------------------------------------------|
+    | `optimizer`  | its name, as in `Policy.optimizer`                                                     |
+    | `low`, `top` | the range                                                                              |
+    | `basis`      | "fastest": the loss fell most there. "stable": it fell nowhere, and this is the highest |
+    |              | rate at which it did not rise. "usual": every rate diverged; this is the usual top     |
+    | `start`      | the loss before any step                                                               |
+    | `probes`     | everything that was tried, in this order                                               |
     """
 
     optimizer: str
@@ -61,6 +61,7 @@ class FoundRange:
     basis: Basis
     start: float
     probes: tuple[Probe, ...]
+    low: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -71,6 +72,7 @@ class FoundRange:
         """One JSON object; what is not finite is null."""
         return {
             "optimizer": self.optimizer,
+            "low": self.low,
             "top": self.top,
             "basis": self.basis,
             "start": _finite(self.start),
@@ -83,7 +85,7 @@ class FoundRange:
         if not 0 < record["top"] < inf:
             raise ValueError(f"{record['top']!r} is not the top of a range of learning rates")
         probes = tuple(Probe(rate, steps, _number(loss)) for rate, steps, loss in record["probes"])
-        named = {name: record[name] for name in ("optimizer", "top", "basis")}
+        named = {name: record[name] for name in ("optimizer", "low", "top", "basis")}
         return FoundRange(**named, start=_number(record["start"]), probes=probes)
 
 

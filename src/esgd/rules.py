@@ -43,7 +43,7 @@ from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.species.auto import settled_species
-from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
+from esgd.work import Costs, check_work, expected_looks, expected_work, range_test_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -77,12 +77,15 @@ FOUND: Species = Mixture(
 
 RACE, RACE_SHARE = (9, 3, 2), 1 / 3  # individuals of the first generations, and the part of the work that they have
 FEWEST, MOST = 3, 15  # generations after the race
+TEST_SHARE = 0.1  # of the work, that a range test may take
 
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
 
-def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2, rates: SpeciesLike = FOUND) -> Recipe:
+def ours(
+    task: Task, work: float | None = None, *, fitness_share: float = 0.2, rates: SpeciesLike | None = None
+) -> Recipe:
     """A race, then two trajectories that are never interrupted; offspring only while they become elites.
 
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. The best
@@ -90,13 +93,16 @@ def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2, r
     nothing better goes back there. Offspring are clones of the fittest with another policy, and means of elites; they
     take a place only from one that is less fit. There are as many generations, 6 to 18, as `fitness_share` of the work
     can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given. `rates` is what
-    policies are drawn from, by default with a range test, which is part of the work.
+    policies are drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than
+    a tenth of it.
     """
-    drawn_from = settled_species(rates)
+    drawn_from = settled_species(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
         return _race(task, (1, 3, 4), 4, generations=FEWEST + 1, rates=drawn_from)
     work = usual_work(task) if work is None else work
     check_work(work)
+    if rates is None and range_test_work(Costs.of(task, Recipe()), FOUND) > TEST_SHARE * work:
+        drawn_from = RATES
 
     def recipe(after: int, epochs: float) -> Recipe:
         race = [epochs * RACE_SHARE / len(RACE) / individuals for individuals in RACE]

@@ -159,6 +159,7 @@ def _range(value: Any) -> bool:
         and _text(value.get("optimizer"))
         and value.get("basis") in ("fastest", "stable", "usual")
         and _rate(value.get("top"))
+        and _measured(value.get("low"))
         and _measured(value.get("start"))
         and _list_of(_trial)(value.get("probes"))
     )
