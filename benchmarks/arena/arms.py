@@ -46,8 +46,8 @@ def label(policy: Policy) -> str:
     return f"single {policy.optimizer} {policy.hyper['lr']:g}"
 
 
-ARMS: Mapping[str, Arm] = {**rules.RULES, "grid": grid}
-"""These compete."""
+ARMS: Mapping[str, Arm] = {**rules.RULES, "ours": partial(rules.ours, rates=rules.RATES), "grid": grid}
+"""These compete. All draw from the same rates: the arena compares rules."""
 
 HINDSIGHT: Mapping[str, Arm] = {label(policy): partial(rules.single, policy=policy) for policy in GRID}
 """Each has all of the work; the best of them on a task is the bar that pays for no tuning."""
@@ -57,7 +57,7 @@ def without(**changes: Any) -> Arm:
     """Our rules with these inputs changed, and the same work."""
 
     def arm(task: Task, work: float) -> Recipe:
-        recipe = rules.ours(task, work)
+        recipe = rules.ours(task, work, rates=rules.RATES)
         planned = [stage.sgd_epochs for stage in recipe.stages()]
         whole = sum(stage.population * stage.sgd_epochs for stage in recipe.stages())
 
@@ -70,6 +70,7 @@ def without(**changes: Any) -> Arm:
 
 
 VARIANTS: Mapping[str, Arm] = {
+    "with learning rates that are found": partial(rules.ours, rates=rules.FOUND),
     "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
     "without offspring": without(offspring=0, mates=1),
     "without going back": without(baggage=Uninterrupted()),
@@ -78,4 +79,4 @@ VARIANTS: Mapping[str, Arm] = {
         species=Inherited(species=PLAIN, probability=0.75, jitter=0.3, offspring_only=True)
     ),
 }
-"""Our rules without one of their parts."""
+"""Our rules without one of their parts, or with learning rates that are found."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral
 
+from esgd._finding import with_ranges
 from esgd._limits import available_memory, shortage
 from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
 from esgd.generation import Noted, State
@@ -118,7 +119,7 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
     immigrants = scored(session, foreign)
     if isinstance(resume, State):
         session.spent()  # what a resumed run does again is not part of its ledger
-    return state, immigrants, waiver
+    return with_ranges(session, setup, recipe, state), immigrants, waiver
 
 
 def _founding(session: Session, setup: Setup, recipe: Recipe, given: Population | None) -> Population:

@@ -9,6 +9,7 @@ from weakref import ref
 
 from esgd.generation import Generation, Note, State
 from esgd.ledger import Work
+from esgd.ranges import read_ranges
 
 
 class LastState:
@@ -60,6 +61,7 @@ def last_generation(state: State) -> Generation:
         pick=_number(line["pick"]["loss"]) if "pick" in line else None,
         metrics={name: _number(value) for name, value in line.get("metrics", {}).items()},
         select=tuple(line["select"].values()) if "select" in line else None,
+        ranges=read_ranges([line]),
         notes=tuple(Note(note["kind"], note["text"]) for note in line["notes"]),
         state=state,
     )

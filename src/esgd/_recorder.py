@@ -25,7 +25,7 @@ class Recorder:
     def __init__(self, task: Task, recipe: Recipe, stage: Stage, state: State, waiver: str) -> None:
         self.task, self.recipe, self.stage, self.waiver = task, recipe, stage, waiver
         self.archive, self.history, self.past = state.archive, state.history, state.past
-        self.remark = state.remark
+        self.remark, self.ranges, self.untold = state.remark, state.ranges, state.untold
         picked = state.history[-1].get("pick", {}) if state.history else {}
         self.picked = None if not picked else inf if picked["loss"] is None else picked["loss"]
         self.noted = state.noted or Noted.of(state.history)
@@ -44,7 +44,8 @@ class Recorder:
             "checked": self.recipe.backoff.checks(self.stage.sgd_epochs) * len(self.ids),
             "diverged": int(trained.diverged.sum()),
         }
-        return State(self.stage.k - 1, trained.population, self.archive, self.history, self.past, self.noted)
+        past = self.history, self.past, self.noted
+        return State(self.stage.k - 1, trained.population, self.archive, *past, ranges=self.ranges)
 
     def conclude(self, population: Population, work: Work) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
@@ -66,6 +67,7 @@ class Recorder:
             select=self.task.select if isinstance(self.task, Measures) else None,
             work=replace(work, fitness_evolution=work.fitness_evolution + looked),
             seconds=perf_counter() - self.begun,
+            ranges=self.untold,
             state=State(k, population, archive, self.history, self.past),
             **self.sgd,
         )
@@ -81,7 +83,7 @@ class Recorder:
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
         history, past = self.history.then(line), self.past.then(*generation.fared)
         mark = self.begun + generation.seconds
-        state = State(k, population, archive, history, past, self.noted.after(line), mark=mark)
+        state = State(k, population, archive, history, past, self.noted.after(line), mark=mark, ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
 
     def _clock(self, seconds: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from esgd.recipe import Recipe, Stage
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
     past, stream, population = state.past, seeds.at("policy"), state.population
+    tops = {each.optimizer: each.top for each in state.ranges}
     return [
         drawn(
             stage.species,
@@ -27,6 +28,7 @@ def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Polic
                 inherited=inherited,
                 newborn=0 < state.k == birth.generation,
                 past=past,
+                tops=tops,
             ),
         )
         for j, (inherited, birth) in enumerate(zip(population.policies, population.births, strict=True))

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from esgd._finding import told
 from esgd._how_to_continue import farewell, stopped
 from esgd._initialization import Origin
 from esgd._last_state import LastState
@@ -97,6 +98,8 @@ class Training:
                 self.history.append(self.folder.save(generation.state, run=digest(self.opened.manifest, generation.k)))
                 self.done = generation.k
                 self._last.keep(generation.state)
+                if generation.ranges:
+                    self.around.reports.say(told(generation.ranges))
                 said = tuple(note for note in generation.notes if note not in concerns)
                 self.around.reports.generation(replace(generation, notes=said))
                 self.around.followers.write(self.history[-1])

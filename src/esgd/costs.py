@@ -24,6 +24,7 @@ from esgd.protocols import Draw, Engine, Setup, Task, continues
 from esgd.recipe import Recipe, Stage
 from esgd.run.folder import KEPT_CHECKPOINTS
 from esgd.scaling import Workers, generation
+from esgd.species.auto import settled_species
 from esgd.work import Costs, alike, expected_work, measurements
 
 PROBE_SECONDS = 0.3
@@ -75,7 +76,7 @@ def cost(
     row = d * torch.empty(0, dtype=setup.genome.dtype).element_size()
     stream = setup.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
-    policies = [drawn(recipe.species, draw) for draw in draws]
+    policies = [drawn(settled_species(recipe.species), draw) for draw in draws]
 
     def measured(engine: Loop) -> tuple[float, float]:
         epoch, evaluation = _measured(setup, engine, policies)

@@ -13,6 +13,7 @@ from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Fared
+from esgd.ranges import FoundRange
 
 T = TypeVar("T")
 
@@ -73,6 +74,8 @@ class State:
     | `noted`      | what the health notes need of the history; None to read it there  |
     | `remark`     | what the next generation is to note, such as that the run was extended |
     | `mark`       | when the history was last added to, by the clock of this process; None if it was not here |
+    | `ranges`     | what a range test has found for each optimizer                   |
+    | `untold`     | those of them that no history line says yet                      |
     """
 
     k: int
@@ -83,6 +86,8 @@ class State:
     noted: Noted | None = None
     remark: str = ""
     mark: float | None = None
+    ranges: tuple[FoundRange, ...] = ()
+    untold: tuple[FoundRange, ...] = ()
 
 
 _OUTCOME = ("id", "before", "after", "accepted")
@@ -157,6 +162,7 @@ class Generation:
     | `pick`                   | loss of the kept network on the split that picks; None if there is none        |
     | `metrics`                | the task's metrics of the kept network on the fitness split                    |
     | `select`                 | the metric that is the fitness, and "min" or "max"; None where it is the loss   |
+    | `ranges`                 | learning rates that were found just before it                                  |
     """
 
     k: int
@@ -180,6 +186,7 @@ class Generation:
     metrics: Mapping[str, float] = field(default_factory=dict)
     select: tuple[str, str] | None = None
     notes: tuple[Note, ...] = ()
+    ranges: tuple[FoundRange, ...] = ()
     state: State = field(repr=False)
 
     @property
@@ -273,6 +280,7 @@ class Generation:
             **({} if self.pick is None else {"pick": self._picked(self.pick)}),
             **({"metrics": {name: finite(value) for name, value in self.metrics.items()}} if self.metrics else {}),
             **({} if self.select is None else {"select": dict(zip(("metric", "mode"), self.select, strict=True))}),
+            **({"ranges": [each.record() for each in self.ranges]} if self.ranges else {}),
             "ledger": work.samples,
             "bytes_moved": work.bytes_moved,
             "seconds": {

@@ -24,6 +24,7 @@ from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.randomness import Seeds
+from esgd.ranges import FoundRange
 
 Batch = Any
 Settings = Mapping[str, Any]
@@ -214,6 +215,7 @@ class Draw:
     | `inherited`   | the policy this individual last accepted, or its fittest mate did; None at the beginning |
     | `newborn`     | whether it is an offspring of the last generation                                        |
     | `past`        | the results of all earlier policies                                                      |
+    | `tops`        | by optimizer, the highest learning rate that a range test has found; empty without one   |
 
     The paper's pools look at `k` and `seeds` only.
     """
@@ -226,6 +228,7 @@ class Draw:
     inherited: Policy | None = None
     newborn: bool = False
     past: Sequence[Fared] = ()
+    tops: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seeds(self) -> Seeds:
@@ -237,6 +240,8 @@ class Draw:
 
 
 Species = Callable[[Draw], Policy]
+SpeciesLike = Species | str | type[torch.optim.Optimizer]
+"""A species, "auto", or an optimizer whose ranges are found."""
 
 
 class Trajectory(Protocol):
@@ -543,6 +548,15 @@ class Session(Protocol):
 
     def spent(self) -> Work:
         """Samples and seconds since this was last asked."""
+        ...
+
+
+@runtime_checkable
+class FindsRanges(Protocol):
+    """A session that can test learning rates. One that cannot leaves the usual ranges."""
+
+    def find_ranges(self, one: Population, policies: Sequence[Policy]) -> list[FoundRange]:
+        """The range of each policy, whose own rate is not used, for the first individual; nothing is kept of it."""
         ...
 
 

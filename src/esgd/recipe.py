@@ -51,6 +51,7 @@ from esgd.protocols import (
     Scores,
     Session,
     Species,
+    SpeciesLike,
     Start,
     Survival,
     Task,
@@ -59,6 +60,7 @@ from esgd.protocols import (
 from esgd.randomness import Seeds
 from esgd.sizes import Each, PerIndividual, Situation, Size, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
+from esgd.species.auto import auto_pools, settled_species
 
 __all__ = ["FineTuning", "Recipe"]
 
@@ -86,6 +88,11 @@ class FineTuning:
             check_field(self, "lr", above=0, meaning=meaning)
         else:
             check_species("species", self.species)
+            if found := next(iter(auto_pools(self.species)), ""):
+                raise RecipeError(
+                    f"the species of the fine-tuning has lr='auto' for {found}. Ranges are found for the network that "
+                    f"a run begins with, and are too high for one that is trained. Give a range: (1e-5, 1e-4)."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +154,7 @@ class Recipe:
     generations: int = 10
     sgd_epochs: float | Size = 3
     evolution_steps: int = 1
-    species: Species = Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2))))
+    species: SpeciesLike = Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2))))
     backoff: BackOff = PerGeneration()
     mating: Mating = Roulette()
     mates_from: Callable[[Role], bool] = anyone
@@ -169,6 +176,7 @@ class Recipe:
             raise RecipeError(
                 f"fine_tuning={shown(self.fine_tuning)} is not a FineTuning. Use FineTuning(lr=1e-4) or None."
             )
+        object.__setattr__(self, "species", settled_species(self.species))
         check_immigrants(self.immigrants)
         object.__setattr__(self, "immigrants", tuple(self.immigrants))
         check_recipe(self)
@@ -305,7 +313,7 @@ class Recipe:
         turn = self.clock.turn(k, self.generations, history) if self.clock else None
         return Stage(
             k=k,
-            species=self.species,
+            species=settled_species(self.species),
             population=self.population_of(k),
             survivors=self.population_of(k + 1),
             elites=self.elites_of(k),

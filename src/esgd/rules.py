@@ -8,8 +8,9 @@ recipe = esgd.rules.halving(task, work=5e6)
 result = esgd.fit(task, recipe)
 ```
 
-All rules draw from the same learning rates. All but the paper's anneal them by one cosine over the run, and draw a
-weight decay, too. `esgd.fit(task)` without a recipe trains by `ours`.
+All rules but the paper's anneal their learning rates by one cosine over the run, and draw a weight decay, too. The
+rates of `ours` are found by a range test (`FOUND`), those of the others are fixed (`RATES`). For a comparison give all
+of them the same: `ours(task, work, rates=RATES)`. `esgd.fit(task)` without a recipe trains by `ours`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.policies import Policy
-from esgd.protocols import Species, Task
+from esgd.protocols import Species, SpeciesLike, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
-from esgd.work import Costs, check_work, expected_looks, expected_work, sized, statistics_needed
+from esgd.species.auto import settled_species
+from esgd.work import Costs, check_work, expected_looks, expected_work, range_test_work, sized, statistics_needed
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -57,34 +59,55 @@ RATES: Species = Mixture(
         ),
     )
 )
-"""What every rule but the paper's draws from: the rates of `Recipe()`, annealed by one cosine over the run, and a
-weight decay."""
+"""The rates of `Recipe()`, annealed by one cosine over the run, and a weight decay."""
+
+FOUND: Species = Mixture(
+    species=(
+        Sgd(lr="auto", gamma=1.0, schedule=CosineRun(), hyper={"weight_decay": LogUniform(1e-5, 1e-2)}),
+        Optimizer(
+            name="adamw",
+            lr="auto",
+            gamma=1.0,
+            schedule=CosineRun(),
+            hyper={"weight_decay": LogUniform(1e-3, 0.3)},
+        ),
+    )
+)
+"""The same, with ranges that are found before generation 1 for this network and these data."""
 
 RACE, RACE_SHARE = (9, 3, 2), 1 / 3  # individuals of the first generations, and the part of the work that they have
 FEWEST, MOST = 3, 15  # generations after the race
+TEST_SHARE = 0.1  # of the work, that a range test may take
 
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
 
-def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2) -> Recipe:
+def ours(
+    task: Task, work: float | None = None, *, fitness_share: float = 0.2, rates: SpeciesLike | None = None
+) -> Recipe:
     """A race, then two trajectories that are never interrupted; offspring only while they become elites.
 
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. The best
     place that a trajectory has passed competes, and the mean of its late iterates is such a place; one that passes
     nothing better goes back there. Offspring are clones of the fittest with another policy, and means of elites; they
     take a place only from one that is less fit. There are as many generations, 6 to 18, as `fitness_share` of the work
-    can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given.
+    can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given. `rates` is what
+    policies are drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than
+    a tenth of it.
     """
-    buffers = _enough(task)
+    buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
-        return _race(buffers, (1, 3, 4), 4, generations=FEWEST + 1)
+        return _race((1, 3, 4), 4, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
     work = usual_work(task) if work is None else work
     check_work(work)
+    if rates is None and range_test_work(Costs.of(task, Recipe()), FOUND) > TEST_SHARE * work:
+        drawn_from = RATES
 
     def recipe(after: int, epochs: float) -> Recipe:
         race = [epochs * RACE_SHARE / len(RACE) / individuals for individuals in RACE]
-        return _race(buffers, race, epochs * (1 - RACE_SHARE) / after / RACE[-1], generations=after)
+        rest = epochs * (1 - RACE_SHARE) / after / RACE[-1]
+        return _race(race, rest, generations=after, buffers=buffers, rates=drawn_from)
 
     costs = Costs.of(task, recipe(FEWEST, 1.0))
     affordable = (
@@ -93,7 +116,7 @@ def ours(task: Task, work: float | None = None, *, fitness_share: float = 0.2) -
     return sized(task, work, partial(recipe, next(affordable, FEWEST)))
 
 
-def _race(buffers: Reestimated, race: Sequence[float], rest: float, *, generations: int) -> Recipe:
+def _race(race: Sequence[float], rest: float, *, generations: int, buffers: Reestimated, rates: Species) -> Recipe:
     """Our rules with these epochs for an individual in the race, and in each of the generations after it."""
     return Recipe(
         population=Each(RACE),
@@ -108,7 +131,7 @@ def _race(buffers: Reestimated, race: Sequence[float], rest: float, *, generatio
         backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True),
         buffers=buffers,
-        species=Inherited(species=RATES, probability=0.75, jitter=0.3, offspring_only=True),
+        species=Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True),
     )
 
 

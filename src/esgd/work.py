@@ -18,9 +18,11 @@ from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
 from esgd.genome import build
-from esgd.protocols import BackOff, Picks, Task
+from esgd.protocols import BackOff, Picks, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
+from esgd.ranges import EXPECTED_STEPS
 from esgd.recipe import Recipe, Stage
+from esgd.species.auto import auto_pools
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
@@ -67,9 +69,14 @@ class Costs:
 
 
 def expected_work(costs: Costs, recipe: Recipe) -> float:
-    """The work of a run, if no evaluation is aborted early."""
+    """The work of a run, if no evaluation is aborted early, and a range test takes as many steps as usual."""
     sgd = sum(times * stage.population * costs.sgd(stage.sgd_epochs, stage.before) for times, stage in alike(recipe))
-    return sgd + expected_looks(costs, recipe)
+    return sgd + expected_looks(costs, recipe) + range_test_work(costs, recipe.species)
+
+
+def range_test_work(costs: Costs, species: SpeciesLike) -> float:
+    """The part of it that finds the learning rates which are "auto"."""
+    return 3.0 * EXPECTED_STEPS * len(auto_pools(species)) * sum(costs.batches) / len(costs.batches)
 
 
 def expected_looks(costs: Costs, recipe: Recipe) -> float:

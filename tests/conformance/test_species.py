@@ -27,6 +27,7 @@ SPECIES = [
     Adam(
         lr=0.01, hyper={"amsgrad": Choice((True, False)), "betas": Choice(((0.9, 0.99), (0.8, 0.9)))}, schedule=Tail()
     ),
+    Optimizer(name="adamw", lr="auto"),
     Adam(lr=0.01, settings={"batch_size": Integers(8, 64), "dropout": Uniform(0.0, 0.5)}, schedule=Linear()),
     Optimizer(name="rmsprop", lr=(1e-4, 1e-2), hyper={"alpha": Uniform(0.9, 0.99)}, schedule=CosineRun()),
     Optimizer(name="lbfgs", lr=0.5, hyper={"line_search_fn": Choice(("strong_wolfe", None))}),
@@ -39,7 +40,7 @@ SPECIES = [
 
 
 def test_no_species_is_left_out() -> None:
-    distributions = {"Choice", "Integers", "LogUniform", "Uniform"}
+    distributions = {"AutoRate", "Choice", "Integers", "LogUniform", "Uniform"}
     assert {type(each).__name__ for each in SPECIES} == set(species.__all__) - distributions
 
 

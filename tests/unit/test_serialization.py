@@ -62,6 +62,7 @@ from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
 from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
 from esgd.species import (
     Adam,
+    AutoRate,
     Choice,
     Fixed,
     Inherited,
@@ -78,6 +79,7 @@ probability = st.floats(0.01, 1)
 positive = st.floats(1e-6, 1e6)
 ranges = st.tuples(positive, positive).map(lambda pair: (min(pair), max(pair)))
 floors = st.floats(0, 1)
+breadths = st.floats(1, 1e6).map(lambda breadth: AutoRate(breadth=breadth))
 counts = st.integers(0, 10**6)
 
 any_schedule = st.one_of(
@@ -108,7 +110,7 @@ any_policy = st.builds(
     schedule=any_schedule,
 )
 common: dict[str, Any] = {
-    "lr": positive | ranges | ranges.map(lambda range_: LogUniform(*range_)),
+    "lr": positive | ranges | ranges.map(lambda range_: LogUniform(*range_)) | breadths,
     "gamma": st.none() | probability,
     "hyper": keywords,
     "settings": settings,
@@ -206,7 +208,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
     covered = {
         *(PerEpoch, PerGeneration, BestOf, Never, Roulette, Inverse, Rank, Softmax, Gaussian, RelativeGaussian),
         *(Elitist, Fresh, Carried, CarriedByMate, Averaged, FromFittest, RandomStart, Reestimated, Perturbed, Saved),
-        *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice),
+        *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
         *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup),
         *(Funnel, Each, Shared, PerIndividual, Earned, Group, NoDecay),

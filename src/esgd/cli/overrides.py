@@ -10,7 +10,7 @@ from esgd._serialization import read_value
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.recipe import Recipe
 from esgd.studies import Study
-from esgd.studies.finding import merged
+from esgd.studies.finding import is_word, merged
 
 
 def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[str] = ()) -> Study:
@@ -37,7 +37,7 @@ def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:
     last = path[-1]
     if isinstance(table, list):
         table[_index(table, last, assignment)] = value
-    elif isinstance(table.get(last), dict) and isinstance(value, str):
+    elif isinstance(table.get(last), dict) and isinstance(value, str) and not is_word(last, value):
         table[last] = {"kind": value}
     else:
         table[last] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,7 @@ from esgd.protocols import Setup, Step
 from esgd.randomness import Seeds
 
 if TYPE_CHECKING:
+    from esgd.engines.computing import Computing
     from esgd.engines.jobs import Job
 
 T = TypeVar("T")
@@ -114,6 +115,14 @@ class Score:
     buffers: Buffers = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class JobResult(Generic[T]):
+    """What came of each individual or birth of a job, in their order, and what it took."""
+
+    values: Sequence[T]
+    work: Work
+
+
 class Kernel(Protocol):
     """Trains and scores networks in this process; births are scored `rows_at_once` at a time."""
 
@@ -122,6 +131,9 @@ class Kernel(Protocol):
 
     @property
     def rows_at_once(self) -> int: ...
+
+    @property
+    def computing(self) -> Computing: ...
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step

@@ -18,11 +18,13 @@ import torch
 
 from esgd.engines.contract import Executor, NetworkState, Outcome, Stack
 from esgd.engines.jobs import Build, Evaluate, Job, Train
+from esgd.engines.range_test import RangeTest
 from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.protocols import Scores, Setup, Step, Tick, Trained, continues
+from esgd.ranges import FoundRange
 
 Grouping = Callable[[Sequence[Policy]], list[list[int]]]
 """Which individuals train together, decided from their policies alone: the number of workers must not matter."""
@@ -181,6 +183,17 @@ class Dispatcher:
                 for place, origin in enumerate(origins)
             ),
         )
+
+    def find_ranges(self, one: Population, policies: Sequence[Policy]) -> list[FoundRange]:
+        start = Stack(one.rows, one.buffers).take([0]).state(0)
+        jobs: list[Job] = [RangeTest(start=start, policy=policy) for policy in policies]
+        found = dict[str, FoundRange]()
+        with self._wall_clock():
+            for job, result in self.executor.run(jobs):
+                assert isinstance(job, RangeTest)
+                (found[job.policy.optimizer],) = result.values
+                self.work += result.work
+        return [found[policy.optimizer] for policy in policies]
 
     def _bundles(self, n: int) -> Iterator[range]:
         """Numbers below n in bundles that are whole multiples of what a kernel scores at once."""

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from torch import Tensor
 from esgd.engines.contract import (
     IndividualSink,
     IndividualSource,
+    JobResult,
     Kernel,
     NetworkState,
     Outcome,
@@ -28,21 +29,12 @@ from esgd.engines.contract import (
     in_groups,
 )
 from esgd.engines.fitness import samples_in
+from esgd.engines.range_test import RangeTest
 from esgd.genome import Row
 from esgd.ledger import Work
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState
 from esgd.protocols import Setup, Step
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class JobResult(Generic[T]):
-    """What came of each individual or birth of a job, in their order, and what it took."""
-
-    values: Sequence[T]
-    work: Work
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -151,7 +143,7 @@ class Build:
         return f"building the survivors {self.births[0].id} to {self.births[-1].id}"
 
 
-Job = Train | Evaluate | Build
+Job = Train | Evaluate | Build | RangeTest
 
 
 def build_offspring(setup: Setup, parents: IndividualSource, birth: Birth) -> NetworkState:

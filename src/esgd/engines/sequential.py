@@ -70,6 +70,7 @@ class SequentialKernel:
 
     def __init__(self, network: Network) -> None:
         self.network, self.setup, self.scorer = network, network.setup, Scorer(network.setup.task)
+        self.computing = network.computing
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step

@@ -104,6 +104,12 @@ class SequentialTrajectory:
         for last in parts_until(until, self._epoch, self.step.before, self._steps):
             self._train_epoch(last, averages)
 
+    def try_out(self, batches: Sequence[Batch]) -> None:
+        """Train on these batches: a trial that begins and ends here."""
+        with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", 0)):
+            self.network.enter(training=True).reseed(self.seeds.at("own", 0))
+            self._train_batches(BegunEpoch(iter(batches)), inf, ())
+
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Steps up to number `last`, or to the end of the epoch."""
         s, begun = self._epoch, self._begun

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import StringIO
+from itertools import cycle
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError
+from esgd.ranges import FoundRange
 from esgd.report.arms import ESGD, LABELS, OURS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
 from esgd.report.series import Curve, best, curve, elite_mean, last_of_top, offspring_share, refused_share
 from esgd.run.files import replace_file
@@ -28,6 +31,7 @@ RED, ORANGE, GREEN, BLUE, PURPLE, GREY = "#D55E00", "#E69F00", "#009E73", "#0072
 WIDTH, HEIGHT = 4.8, 3.6  # inches: one column of a paper, two figures side by side on a desk, readable on a phone
 LOG_RATIO = 20.0  # beyond it a linear axis would flatten the late generations
 PRINT_DPI = 300
+HIGHEST_LOSS = 1.5  # of a trial that is shown, relative to the loss before it
 
 _STYLE = {
     "font.size": 10.5,
@@ -104,6 +108,25 @@ def figure_run(history: History) -> Figure:
         draw_curve(below, curve([history], refused_share), RED, "updates backed off", "--", width=1.2)
         _finish_percentage(below, "Share")
         below.set_xlabel("generation")
+        return figure
+
+
+def figure_ranges(found: Sequence[FoundRange]) -> Figure:
+    """The range test: the training loss after the longest trials against the learning rate, relative to the loss before
+    them, and the range that was chosen, shaded."""
+    with styled():
+        figure, (axes,) = sheet()
+        for each, colour in zip(found, cycle((GREEN, BLUE, PURPLE, ORANGE)), strict=False):
+            steps = max((probe.steps for probe in each.probes), default=0)
+            tried = sorted((p.rate, p.loss / each.start) for p in each.probes if p.steps == steps and isfinite(p.loss))
+            label = each.optimizer.replace("$", r"\$")
+            if tried:
+                axes.plot(*zip(*tried, strict=True), "-o", color=colour, label=label)
+            axes.axvspan(each.low or each.top, each.top, color=colour, alpha=0.15, linewidth=0)
+        axes.set_xscale("log")
+        axes.set_ylim(0, HIGHEST_LOSS)
+        axes.set_xlabel("learning rate")
+        _title(axes, "Training loss after the trials, over that before")
         return figure
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esgd._wording import in_words
+from esgd._wording import exact, in_words
+from esgd.ranges import read_ranges
 from esgd.report import findings
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
-from esgd.report.figures import as_svg, figure_1, figure_2, figure_run
+from esgd.report.figures import as_svg, figure_1, figure_2, figure_ranges, figure_run
 from esgd.report.findings import Remark
 from esgd.report.notation import recipe_table
 from esgd.report.tables import (
@@ -27,6 +28,11 @@ from esgd.report.templates import render
 from esgd.report.views import Embedded, embed, run_digest
 
 TEMPLATE = "page.html.j2"
+BASES = {
+    "fastest": "the loss fell most",
+    "stable": "the highest that did not raise the loss",
+    "usual": "the usual one; nothing was found",
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History, *, stoppe
     picture = Picture(as_svg(figure_run(history), "run"), findings.describe_run(history), caption, "run")
     sections = [
         Section(heading="Over the generations", pictures=[picture]),
+        *learning_rates(history),
         *conditions({manifest.get("seed"): history}, place=""),
         Section(heading="Who led", tables=[leaders(history)]),
         Section(heading="What it cost", tables=[run_ledger(history), run_seconds(history)]),
@@ -143,6 +150,22 @@ def conditions(runs: Mapping[Any, History], *, place: str) -> list[Section]:
         Section(heading="The guarantee", words=[findings.guarantee(runs.values())] if runs else []),
         Section(heading="Health notes", words=["Nothing to note."] if runs and not noted else [], remarks=noted),
     ]
+
+
+def learning_rates(history: History) -> list[Section]:
+    """What the range test of a run has found, if there was one."""
+    found = read_ranges(history)
+    if not found:
+        return []
+    rows = [
+        (each.optimizer, f"{exact(each.low)} … {exact(each.top)}", BASES[each.basis], str(each.steps)) for each in found
+    ]
+    tested = [each for each in found if each.probes and each.start]
+    caption = "Each point is a trial from the same network. The shaded range is what learning rates are drawn from."
+    words = "; ".join(f"{name}: {range_}" for name, range_, *_ in rows)
+    pictures = [Picture(as_svg(figure_ranges(tested), "ranges"), f"The range test. {words}.", caption, "ranges")]
+    table = Table("Ranges that were found", ("optimizer", "range", "its top", "steps"), tuple(rows))
+    return [Section(heading="Learning rates", pictures=pictures if tested else [], tables=[table])]
 
 
 def described(manifest: Mapping[str, Any]) -> list[Section]:

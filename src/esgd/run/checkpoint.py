@@ -27,6 +27,7 @@ from esgd.generation import Growing, State, read_past
 from esgd.genome import Genome
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState, Population
+from esgd.ranges import read_ranges
 from esgd.run.files import digest, make_file, read_table, remove, sync
 from esgd.run.history import HISTORY, append_line, chained, last_value, read_history, rewrite
 from esgd.run.line import misplaced
@@ -120,7 +121,8 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
         if words["k"] != int(path.name) or len(archive) != 1:
             raise ValueError(f"k is {words['k']!r}, with {len(archive)} in the archive")
         history = _whole_lines(path, words)
-        return State(len(history), population, archive, Growing(history), read_past(history, allow=allow))
+        past, ranges = read_past(history, allow=allow), read_ranges(history)
+        return State(len(history), population, archive, Growing(history), past, ranges=ranges)
     except ForeignCodeError as error:
         raise RunError(f"{path}: {error}") from error
     except RunError:

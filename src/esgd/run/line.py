@@ -40,6 +40,7 @@ class Line(TypedDict):
     metrics: NotRequired[Mapping[str, float | None]]
     select: NotRequired[Mapping[str, str]]
     notes: NotRequired[list[Mapping[str, str]]]
+    ranges: NotRequired[list[Mapping[str, Any]]]
     births: NotRequired[list[Mapping[str, Any]]]
     policies: NotRequired[list[Mapping[str, Any]]]
     founders: NotRequired[int]
@@ -157,6 +158,27 @@ def _note(value: Any) -> bool:
     return isinstance(value, Mapping) and _text(value.get("kind")) and _text(value.get("text"))
 
 
+def _range(value: Any) -> bool:
+    """What a range test has found: a top, and the rates, steps and losses of its trials."""
+    return (
+        isinstance(value, Mapping)
+        and _text(value.get("optimizer"))
+        and value.get("basis") in ("fastest", "stable", "usual")
+        and _rate(value.get("top"))
+        and _measured(value.get("low"))
+        and _measured(value.get("start"))
+        and _list_of(_trial)(value.get("probes"))
+    )
+
+
+def _trial(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and _rate(value[0]) and _count(value[1]) and _measured(value[2])
+
+
+def _rate(value: Any) -> bool:
+    return _number(value) and 0 < value < LARGEST
+
+
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "k": _count,
     "best": _measured,
@@ -178,6 +200,7 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "metrics": _table_of(_measured),
     "select": lambda value: _table_of(_text)(value) and set(value) == {"metric", "mode"},
     "notes": _list_of(_note),
+    "ranges": _list_of(_range),
     "births": _list_of(_birth),
     "policies": _list_of(_trained),
     "founders": _count,

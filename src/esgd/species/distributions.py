@@ -18,6 +18,7 @@ _WHOLE = "A whole number is drawn from low to high, both included. Use for examp
 FURTHEST = 2**53
 """Ends of a range of whole numbers: those that a float tells apart."""
 
+_BREADTH = "It is the top of a range of learning rates over its bottom. Use for example 30."
 _VALUES = "They are what is chosen among. Give them in a list, such as [0.1, 0.5]."
 _WEIGHTS = "They say how often each value is chosen. Give one non-negative weight for each, not all 0."
 
@@ -62,6 +63,26 @@ class LogUniform:
     def draw(self, generator: torch.Generator) -> float:
         drawn = exp(_between(log(self.low), log(self.high), generator))
         return min(max(drawn, self.low), self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRate:
+    """A learning rate whose range a test finds before generation 1; `lr="auto"` is this with its defaults.
+
+    The test finds the top. The range is uniform in the logarithm, from top / `breadth` up to it.
+
+    >>> AutoRate(breadth=10).below(0.5)
+    LogUniform(low=0.05, high=0.5)
+    """
+
+    breadth: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_field(self, "breadth", at_least=1, at_most=1e6, meaning=_BREADTH)
+
+    def below(self, top: float) -> LogUniform:
+        """The range with this top, to two digits."""
+        return LogUniform(float(f"{top / self.breadth:.1e}"), top)
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,30 @@ from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.groups import decays, settled_groups
 from esgd.policies import ACCUMULATE, SCHEDULE, Policy, check_clip_norm, optimizer_class
 from esgd.protocols import Draw
+from esgd.ranges import usual_top
 from esgd.schedules import Constant, Schedule
-from esgd.species.distributions import Choice, Distribution, Integers, LogUniform, Uniform, draw, is_distribution
+from esgd.species.distributions import (
+    AutoRate,
+    Choice,
+    Distribution,
+    Integers,
+    LogUniform,
+    Uniform,
+    draw,
+    is_distribution,
+)
 
 PAPER_MOMENTUM = Uniform(0.1, 0.9)
 PAPER_MOMENTUM_PROBABILITY = 0.8  # supplement B: "a 20% chance not using momentum and 80% chance using it"
 PAPER_NESTEROV_PROBABILITY = 0.5  # "When using the momentum, there is a 50% chance using the nesterov acceleration"
 FINAL_ANNEALING = 0.05
 
-Rate = float | tuple[float, float] | Distribution
-"""A learning rate: a number, a range (low, high), or a distribution."""
+Rate = float | tuple[float, float] | Distribution | AutoRate | str
+"""A learning rate: a number, a range (low, high), a distribution, or "auto" for a range that is found."""
 
 _LR = (
     "Algorithm 1 draws a learning rate from a range. Give a finite number ≥ 0, a range (low, high), Uniform or "
-    "LogUniform, or a continuous distribution of your own."
+    "LogUniform, a continuous distribution of your own, or 'auto' for a range that is found."
 )
 _GAMMA = (
     "The learning-rate range of generation k is γ^k times the first one. Use 0.9 as the paper's speech tables do, 1 "
@@ -130,7 +140,8 @@ class Optimizer:
 
 def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: dict[str, Any]) -> Policy:
     annealing = (FINAL_ANNEALING ** (1 / request.generations) if pool.gamma is None else pool.gamma) ** request.k
-    drawn = check_number("lr", draw(pool.lr, request.seeds("lr")), at_least=0, meaning=f"{pool.lr} drew it. {_LR}")
+    rates = pool.lr.below(_top(request, optimizer_of(pool))) if isinstance(pool.lr, AutoRate) else pool.lr
+    drawn = check_number("lr", draw(rates, request.seeds("lr")), at_least=0, meaning=f"{pool.lr} drew it. {_LR}")
     return Policy(
         optimizer=optimizer,
         hyper={"lr": annealing * drawn, **hyper},
@@ -141,6 +152,17 @@ def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: 
         accumulate=draw(pool.accumulate, request.seeds("accumulate")),
         groups=pool.groups,
     )
+
+
+def _top(request: Draw, optimizer: str) -> float:
+    """What the range test has found; where there was none, as when a run is only planned, the usual."""
+    return request.tops.get(optimizer, usual_top(optimizer))
+
+
+def optimizer_of(pool: Sgd | Adam | Optimizer) -> str:
+    """The name by which a range test knows the optimizer of a pool."""
+    name = pool.name if isinstance(pool, Optimizer) else type(pool).__name__
+    return name if ":" in name else name.lower()
 
 
 def _drawn(request: Draw, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +176,10 @@ def _coin(request: Draw, name: str) -> float:
 def _check(pool: Sgd | Adam | Optimizer, optimizer: str, own: tuple[str, ...] = ("lr",)) -> None:
     """Settle what all pools share; `own` are the keywords of the optimizer that the pool itself sets."""
     lr = pool.lr
-    object.__setattr__(pool, "lr", Uniform(*lr) if isinstance(lr, tuple) and len(lr) == 2 else lr)
+    if isinstance(lr, str) and lr == "auto":
+        object.__setattr__(pool, "lr", AutoRate())
+    elif isinstance(lr, tuple) and len(lr) == 2:
+        object.__setattr__(pool, "lr", Uniform(*lr))
     _check_rate(pool)
     if pool.gamma is not None:
         check_field(pool, "gamma", above=0, at_most=1, meaning=_GAMMA)
@@ -183,7 +208,7 @@ def _check_rate(pool: Sgd | Adam | Optimizer) -> None:
         check_number("lr.low", pool.lr.low, at_least=0, meaning=_LR)
     elif isinstance(pool.lr, Integers | Choice):
         raise RecipeError(f"lr={pool.lr} is not a range of learning rates. {_LR}")
-    elif not is_distribution(pool.lr):
+    elif not isinstance(pool.lr, AutoRate) and not is_distribution(pool.lr):
         check_field(pool, "lr", at_least=0, meaning=_LR)
 
 

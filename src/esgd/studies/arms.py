@@ -16,6 +16,7 @@ from esgd.operators import Carried, Gaussian, Never
 from esgd.recipe import Recipe
 from esgd.report.arms import CLONES, ESGD, OURS, OURS_WITHOUT_EVOLUTION, POPULATION, WITHOUT_EVOLUTION
 from esgd.species import Once
+from esgd.species.auto import settled_species
 from esgd.studies.study import Single, Study
 
 
@@ -38,7 +39,7 @@ def population_baseline(study: Study) -> Recipe:
     recipe = study.recipe
     return replace(
         recipe,
-        species=Once(species=study.population or recipe.species),
+        species=Once(species=study.population or settled_species(recipe.species)),
         backoff=Never(),
         baggage=Carried(),
         generations=ceil(recipe.total_epochs / recipe.epochs_of(1)),

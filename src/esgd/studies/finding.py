@@ -148,11 +148,16 @@ def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
         if isinstance(there, Mapping) and isinstance(value, Mapping):
             same = value.get("kind", there.get("kind")) == there.get("kind")
             result[name] = _merged(there, value) if same else value
-        elif isinstance(there, Mapping) and isinstance(value, str):
+        elif isinstance(there, Mapping) and isinstance(value, str) and not is_word(name, value):
             result[name] = {"kind": value}
         else:
             result[name] = value
     return result
+
+
+def is_word(name: str, value: str) -> bool:
+    """Whether a text stands for itself in a recipe: "auto", or the optimizer of a species. Others name a strategy."""
+    return value == "auto" or (name == "species" and ":" not in value)
 
 
 def _from_python(name: str, allow: Collection[str]) -> Study:

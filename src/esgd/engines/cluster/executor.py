@@ -25,7 +25,7 @@ from esgd.engines.cluster.resources import WorkerResources, check_is_there, livi
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.contract import Stack
 from esgd.engines.failure import Failure
-from esgd.engines.jobs import Build, Evaluate, Job, Train
+from esgd.engines.jobs import Build, Evaluate, Job
 from esgd.engines.pickling import LARGE
 from esgd.engines.warning import warn
 from esgd.errors import EngineError
@@ -145,7 +145,7 @@ class ClusterExecutor:
                 if not late:
                     return
                 jobs = late.pop()
-            births = [job for job in jobs if not isinstance(job, Train)]
+            births = [job for job in jobs if isinstance(job, Evaluate | Build)]
             slices, serialized = self._slices(births, worker.node) if births else NO_SLICES, serialized_jobs(jobs)
             self.bytes_moved += serialized.nbytes
             worker.jobs, worker.since, worker.awaited = jobs, monotonic(), worker.handle.work.remote(serialized, slices)

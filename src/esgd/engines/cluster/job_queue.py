@@ -8,6 +8,7 @@ from math import inf
 from statistics import median
 
 from esgd.engines.jobs import Job, Train
+from esgd.engines.range_test import RangeTest
 
 BRIEF = 0.05
 """Seconds that a letter should last at least, if there are jobs enough: the way there and back takes some of them."""
@@ -73,4 +74,6 @@ class JobQueue:
 
 
 def _individuals(jobs: Sequence[Job]) -> int:
-    return sum(len(job.numbers) if isinstance(job, Train) else len(job.births) for job in jobs)
+    return sum(
+        1 if isinstance(job, RangeTest) else len(job.numbers if isinstance(job, Train) else job.births) for job in jobs
+    )

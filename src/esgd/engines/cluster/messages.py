@@ -13,6 +13,7 @@ from typing import Any
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.contract import IndividualSource, Kernel, Stack
 from esgd.engines.jobs import Build, Evaluate, Job, Train
+from esgd.engines.range_test import RangeTest
 
 ELSEWHERE: Any = None
 """Stands for a population that does not travel."""
@@ -56,6 +57,8 @@ def _travelling(job: Job) -> Job:
             return replace(job, parents=ELSEWHERE)
         case Build():
             return replace(job, parents=ELSEWHERE, into=ELSEWHERE)
+        case RangeTest():
+            return job
 
 
 def run_sent_job(job: Job, kernel: Kernel, parents: IndividualSource) -> Answer:
@@ -68,12 +71,14 @@ def run_sent_job(job: Job, kernel: Kernel, parents: IndividualSource) -> Answer:
             return replace(job, parents=parents).run(kernel), returned
         case Build():
             return replace(job, parents=parents, into=returned).run(kernel), returned
+        case RangeTest():
+            return job.run(kernel), returned
 
 
 def store_individuals(job: Job, answer: Answer) -> Any:
     """Put all individuals in their places; returns the result."""
     result, returned = answer
     for places, individuals in returned.given:
-        assert not isinstance(job, Evaluate), "offspring are dropped when they have been evaluated"
+        assert isinstance(job, Train | Build), "other jobs keep no individuals"
         job.into.put(places, individuals)
     return result

@@ -1,0 +1,258 @@
+"""Learning rates that are found: the search, and a run that draws from what it has found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import esgd
+from esgd import Loop, Pool, Recipe, Vmap, rules
+from esgd.errors import RecipeError
+from esgd.generation import Generation
+from esgd.ranges import FoundRange, rate_at, read_ranges, search
+from esgd.recipe import FineTuning
+from esgd.report import run_page
+from esgd.run.line import line_fault
+from esgd.species import Adam, AutoRate, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
+from esgd.testing.evidence import contents, difference
+from tests.small import CLASSES, INPUTS, RECORDING_SGD, RecordingSgd, ask, batchnorm_mlp, classify, mlp, random_data
+
+SMALL: dict[str, Any] = {"population": 3, "generations": 2, "sgd_epochs": 1, "species": "auto"}
+
+
+def linear() -> nn.Module:
+    return nn.Linear(INPUTS, CLASSES, bias=False)
+
+
+def learnable(scale: float = 1.0, make_model: Callable[[], nn.Module] = mlp) -> esgd.Supervised:
+    """The class is the largest of the first inputs."""
+    x, _ = random_data(160)
+    y = x[:, :CLASSES].argmax(dim=1)
+    data = x * scale, y
+    return esgd.Supervised(make_model, F.cross_entropy, train=data, fitness=data, batch_size=16)
+
+
+def run(task: esgd.Supervised, engine: Any = "loop", **changes: Any) -> list[Generation]:
+    return list(esgd.evolve(task, Recipe(**SMALL | changes), seed=0, engine=engine))
+
+
+def tops(generation: Generation) -> dict[str, float]:
+    return {each.optimizer: each.top for each in generation.ranges}
+
+
+def descent(curvature: float, height: float = 1.0) -> Callable[[float, int], float]:
+    """Gradient descent on a parabola, from 1."""
+    return lambda rate, steps: height * curvature * abs(1 - rate * curvature) ** (2 * steps)
+
+
+@pytest.mark.parametrize("halves", [-14, -6, 0, 5, 9])
+def test_the_top_follows_the_curvature_of_the_loss(halves: int) -> None:
+    found = search("sgd", 1 / rate_at(halves), descent(1 / rate_at(halves)))
+    assert (found.top, found.basis) == (rate_at(halves), "fastest")
+    assert found.steps <= 120
+
+
+def test_a_loss_that_does_not_fall_gives_the_highest_rate_that_does_no_harm() -> None:
+    found = search("adam", 1.0, lambda rate, steps: 1.0 if rate < 0.05 else 3.0)
+    assert (found.top, found.basis) == (0.032, "stable")
+
+
+@pytest.mark.parametrize(("start", "after"), [(nan, 1.0), (1.0, inf), (1.0, 5.0)])
+def test_where_every_rate_diverges_the_range_is_the_usual_one(start: float, after: float) -> None:
+    assert [search(name, start, lambda rate, steps: after).top for name in ("sgd", "adamw")] == [0.5, 0.01]
+
+
+def test_a_negative_loss_can_fall_as_well() -> None:
+    lower = descent(1.0)
+    assert search("sgd", -1.0, lambda rate, steps: lower(rate, steps) - 2.0).top == 1.0
+
+
+def test_what_was_found_is_drawn_from_and_stands_in_the_history() -> None:
+    first, second = run(learnable())
+    assert set(tops(first)) == {"sgd", "adam"}
+    assert not second.ranges
+    assert "ranges" not in second.record()
+    assert read_ranges(first.state.history) == first.ranges == second.state.ranges
+    for each in first.ranges:
+        assert each.low == pytest.approx(each.top / 30, rel=0.05)
+    ranges = {each.optimizer: (each.low, each.top) for each in first.ranges}
+    for generation in (first, second):
+        for policy in generation.policies:
+            low, top = ranges[policy.optimizer]
+            assert low <= policy.hyper["lr"] / policy.annealing <= top
+
+
+def test_smaller_inputs_get_higher_rates() -> None:
+    """Of a linear network: by the inverse square of the scale with SGD, by its inverse with ADAM."""
+    plain, small = (tops(run(learnable(scale, linear), generations=1)[0]) for scale in (1.0, 0.01))
+    assert small["sgd"] >= 1e3 * plain["sgd"]
+    assert small["adam"] >= 30 * plain["adam"]
+
+
+def test_finding_is_addressed_and_leaves_the_callers_generators_alone() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = run(learnable(), generations=1)[0]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert run(learnable(), generations=1)[0].ranges == first.ranges
+    fixed = run(learnable(), generations=1, species=Recipe().species)[0]
+    assert fixed.before == first.before, "the initial population is the one that it would be without a test"
+
+
+@pytest.mark.slow
+def test_every_engine_finds_the_same() -> None:
+    loop = run(learnable(), Loop(threads=1))
+    for engine in (Vmap(threads=1), Pool(workers=2)):
+        other = run(learnable(), engine)
+        assert other[0].ranges == loop[0].ranges
+        if isinstance(engine, Pool):
+            assert not difference(contents(other[-1].population), contents(loop[-1].population))
+
+
+def test_the_ledger_counts_the_test() -> None:
+    auto, fixed = (run(learnable(), generations=1, species=each)[0] for each in ("auto", Recipe().species))
+    steps = sum(each.steps for each in auto.ranges)
+    assert 60 < steps < 250
+    assert auto.work.sgd_backward == fixed.work.sgd_backward + 16 * steps
+    assert auto.work.sgd_forward > fixed.work.sgd_forward + 16 * steps
+
+
+def test_a_resumed_run_repeats_what_was_found_and_tests_nothing(tmp_path: Path) -> None:
+    recipe = Recipe(**SMALL | {"species": Optimizer(name=RECORDING_SGD, lr="auto"), "generations": 3})
+    whole = esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False)
+    stop: Any = lambda generation: generation.k == 1  # noqa: E731
+    esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False, run=tmp_path / "run", stop=stop)
+    RecordingSgd.steps.clear()
+    rest = esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False, run=tmp_path / "run")
+    assert len(RecordingSgd.steps) == 2 * 3 * 10, "two generations of three individuals, and no step more"
+    assert not difference(contents(rest.population), contents(whole.population))
+    assert rest.history[0]["ranges"] == whole.history[0]["ranges"]
+    assert [line["ledger"] for line in rest.history] == [line["ledger"] for line in whole.history]
+
+
+def test_a_run_that_goes_on_with_auto_tests_once_and_says_so() -> None:
+    start = run(learnable(), species=Sgd(lr=0.1))[-1].state
+    third, fourth = esgd.evolve(learnable(), Recipe(**SMALL | {"generations": 4}), seed=0, engine="loop", resume=start)
+    assert set(tops(third)) == {"sgd", "adam"}
+    assert not fourth.ranges
+    again = islice(esgd.evolve(learnable(), Recipe(**SMALL | {"generations": 4}), seed=0, resume=third.state), 1)
+    assert not difference(contents(next(again).population), contents(fourth.population))
+
+
+def test_a_loss_that_nothing_lowers_gets_a_note_that_names_scaled() -> None:
+    (first,) = run(learnable(1e-9, linear), generations=1)
+    assert {each.basis for each in first.ranges} == {"stable"}
+    assert "esgd.scaled" in {note.kind: note.text for note in first.notes}["ranges"]
+
+
+def test_a_training_loss_that_is_not_finite_leaves_the_usual_ranges_and_a_note() -> None:
+    class Poisoned(esgd.Supervised):
+        def loss(self, module: nn.Module, batch: Any) -> torch.Tensor:
+            return super().loss(module, batch) * nan
+
+    x, y = random_data(64)
+    first = run(Poisoned(mlp, F.cross_entropy, train=(x, y), fitness=(x, y), batch_size=16), generations=1)[0]
+    assert tops(first) == {"sgd": 0.5, "adam": 0.01}
+    assert any(note.kind == "ranges" and "usual" in note.text for note in first.notes)
+    assert first.record()["ranges"] == first.state.history[0]["ranges"]
+    assert read_ranges(first.state.history) == first.ranges
+
+
+class Frozen(nn.Module):
+    """A frozen first layer, BatchNorm and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.rest = nn.Linear(INPUTS, INPUTS), batchnorm_mlp()
+        self.first.requires_grad_(requires_grad=False)
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.rest(self.drop(self.first(x)))
+        return out
+
+
+def test_frozen_layers_batchnorm_dropout_and_a_source_of_batches_are_tested_alike() -> None:
+    x, y = random_data(60)
+    batches = [(x[i : i + 20], y[i : i + 20]) for i in range(0, 60, 20)]
+    task = esgd.Supervised(Frozen, F.cross_entropy, train=lambda: iter(batches), fitness=(x, y))
+    (first,) = run(task, generations=1)
+    assert all(each.basis == "fastest" for each in first.ranges)
+    assert first.guarantee == "held"
+
+
+def test_a_word_or_an_optimizer_class_is_a_species() -> None:
+    assert Recipe(species=torch.optim.Adam) == Recipe(species="adam") == Recipe(species=Adam(lr="auto"))
+    assert Recipe(species=torch.optim.RMSprop).species == Optimizer(name="rmsprop", lr=AutoRate())
+    assert Recipe(species=RecordingSgd).species == Optimizer(name=RECORDING_SGD, lr="auto")
+    auto = Recipe(species="auto", offspring=8)
+    assert auto.species == Mixture(species=(Sgd(lr="auto"), Adam(lr="auto")))
+    assert Recipe.from_dict(auto.to_dict()) == auto == Recipe.from_dict({"species": "auto", "offspring": 8})
+    with pytest.raises(RecipeError, match="species='admaw' is neither 'auto' nor an optimizer.*'adamw'"):
+        Recipe(species="admaw")
+    with pytest.raises(RecipeError, match="lr='atuo' is not a number"):
+        Sgd(lr="atuo")
+    with pytest.raises(RecipeError, match="too high for one that is trained"):
+        FineTuning(species=Once(species=Adam(lr="auto")))
+    with pytest.raises(RecipeError, match="breadth=0.5"):
+        AutoRate(breadth=0.5)
+
+
+def test_auto_is_found_inside_other_species_and_has_its_own_breadth() -> None:
+    inner = Mixture(species=(Optimizer(name="adamw", lr=AutoRate(breadth=4)), Sgd(lr=0.1)))
+    (first,) = run(learnable(), generations=1, species=Inherited(species=inner))
+    (found,) = first.ranges
+    assert found.optimizer == "adamw"
+    assert found.low == pytest.approx(found.top / 4, rel=0.05)
+    drawn = Optimizer(name="adamw", lr=AutoRate(breadth=4))(ask(tops={"adamw": 40.0}))
+    assert 10 <= drawn.hyper["lr"] / drawn.annealing <= 40
+
+
+def test_our_rules_find_their_rates_unless_the_test_would_be_too_much_of_the_work() -> None:
+    def auto(recipe: Recipe) -> bool:
+        return "auto_rate" in str(recipe.to_dict()["species"])
+
+    task = classify(train=random_data(800))
+    assert auto(rules.ours(task))
+    assert auto(rules.ours(task, 1e6))
+    assert not auto(rules.ours(task, 2e4))
+    assert not auto(rules.ours(task, 1e6, rates=rules.RATES))
+    assert not auto(rules.halving(task, 1e6))
+
+
+def test_the_report_shows_the_range_test() -> None:
+    generations = run(learnable())
+    lines = [each.record() for each in generations]
+    page = run_page("mine", {}, lines)
+    assert "Learning rates" in page
+    assert "the loss fell most" in page
+    assert "Learning rates" not in run_page("mine", {}, [replace(each, ranges=()).record() for each in generations])
+
+
+@pytest.mark.parametrize(
+    "damage", [{"top": 0}, {"top": "1"}, {"basis": "best"}, {"probes": [[1, 2]]}, {"optimizer": 3}]
+)
+def test_a_damaged_record_is_named(damage: dict[str, Any]) -> None:
+    line = run(learnable(), generations=1)[0].record()
+    assert not line_fault(line, 1)
+    line["ranges"][0] |= damage
+    assert line_fault(line, 1).startswith("'ranges' is")
+    if "top" in damage:
+        with pytest.raises((ValueError, TypeError)):
+            FoundRange.from_record(line["ranges"][0])
+
+
+def test_without_a_test_a_draw_is_from_the_usual_range() -> None:
+    assert AutoRate().below(0.5) == LogUniform(0.017, 0.5)
+    drawn = Sgd(lr="auto", gamma=1.0)(ask())
+    assert 0.017 <= drawn.hyper["lr"] <= 0.5
