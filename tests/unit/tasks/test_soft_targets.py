@@ -55,7 +55,7 @@ class AsDataset(Dataset[Any]):
         nn.CrossEntropyLoss(weight=WEIGHT, ignore_index=1, reduction="none"),
         partial(F.cross_entropy, weight=WEIGHT),
     ],
-    ids=str,
+    ids=["function", "module", "smoothed module", "module of samples", "partial"],
 )
 def test_label_smoothing_is_torchs_own_in_training_and_absent_from_the_fitness(loss: Any) -> None:
     train, fitness = random_data(32), random_data(70, seed=1)
