@@ -50,7 +50,7 @@ class _Trials:
         self.network, self.start, self.policy, self.seeds = network, start, policy, seeds
         self.task, self.work = network.setup.task, Work()
         with self.work.clock("sgd"), global_randomness(seeds.integer("deal")):
-            self.batches = list(islice(_dealt(self.task, seeds.at("data"), policy.settings), PROBE))
+            self.batches = list(islice(_dealt(self.task, seeds.at("data"), policy.settings), PROBE * policy.accumulate))
             self.looked_at = _enough(self.task, _dealt(self.task, seeds.at("look"), policy.settings))
 
     def loss_after(self, rate: float, steps: int) -> float:
@@ -61,7 +61,7 @@ class _Trials:
         )
         try:
             if steps:
-                trajectory.try_out(self.batches[:steps])
+                trajectory.try_out(self.batches[: steps * self.policy.accumulate])
             return self._look()
         except REFUSALS:
             self.network.check_layout()

@@ -108,7 +108,7 @@ class SequentialTrajectory:
         """Train on these batches: a trial that begins and ends here."""
         with self.work.clock("sgd"), global_randomness(self.seeds.integer("globals", 0)):
             self.network.enter(training=True).reseed(self.seeds.at("own", 0))
-            self._train_batches(BegunEpoch(iter(batches)), inf, ())
+            self._train_batches(BegunEpoch(batches_of_steps(batches, self.policy.accumulate)), inf, ())
 
     def _train_epoch(self, last: float, averages: Sequence[IterateAverage]) -> None:
         """Steps up to number `last`, or to the end of the epoch."""
