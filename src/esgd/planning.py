@@ -30,6 +30,7 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.rules import named, ours
 from esgd.sizes import Each, Timed
+from esgd.species.auto import settled_species
 from esgd.work import expected_evaluations, measurements, sized
 
 PROBE = 0.02
@@ -171,7 +172,7 @@ def _policies(recipe: Recipe, setup: Setup) -> list[Policy]:
     """Two policies that the recipe may draw, with different optimizers if it has several."""
     stream = setup.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(8))
-    by_name = {policy.optimizer: policy for draw in draws if (policy := drawn(recipe.species, draw))}
+    by_name = {policy.optimizer: policy for draw in draws if (policy := drawn(settled_species(recipe.species), draw))}
     return list(islice(by_name.values(), 2))
 
 
