@@ -14,7 +14,7 @@ from esgd._serialization import construct, decode, encode
 from esgd._trust import NAMES_CODE, imported
 from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
-from esgd.groups import Groups, settled_groups
+from esgd.groups import settled_groups
 from esgd.schedules import Constant, Schedule
 
 __all__ = ["Policy"]
@@ -57,7 +57,7 @@ class Policy:
     annealing: float = 1.0
     clip_norm: float | None = None
     accumulate: int = 1
-    groups: Groups = ()
+    groups: Any = ()  # settled to a tuple of `ParameterGroup`
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, str):

@@ -155,8 +155,9 @@ def _check_mixable(batch: Batch) -> None:
 def _with_smoothing(loss: Loss, share: float) -> Loss:
     """The same cross entropy with other label smoothing."""
     if not isinstance(loss, nn.CrossEntropyLoss):
-        return partial(loss, label_smoothing=share)
-    told = {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": loss.reduction}
+        function: Any = loss
+        return partial(function, label_smoothing=share)
+    told: dict[str, Any] = {name: getattr(loss, name) for name in ("weight", "ignore_index", "reduction")}
     return partial(F.cross_entropy, **told, label_smoothing=share)
 
 

@@ -17,22 +17,24 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from esgd._batches import to_device
+from esgd.engines.batched.columns import (
+    Changes,
+    Columns,
+    Rates,
+    as_column,
+    changed,
+    columns_for,
+    columns_of,
+    in_double,
+    over,
+)
 from esgd.engines.optimizers import build_optimizer, kept_state, state_kind
-from esgd.groups import Change
 from esgd.policies import Policy, optimizer_class
 from esgd.population import OptimizerState
 
 Stacks = Sequence[Tensor]
 Gradients = Sequence[Tensor | None]
 """None where the loss does not depend on a parameter: that one is left alone."""
-
-Columns = dict[str, Tensor]
-"""A number for each row, by what it is; what is nought for every row is left out. Where a policy has groups, there are
-as many columns as parameters, (p, n)."""
-
-Changes = Sequence[Sequence[Change]]
-"""For each row what its groups change for each parameter; nothing if it has no groups."""
 
 State = Mapping[str, Stacks]
 """What an optimizer remembers, by name: a stack for each parameter."""
@@ -90,30 +92,6 @@ def optimizer_family(policy: Policy) -> type[StackedSGD | StackedAdam | Separate
     return SeparateOptimizers
 
 
-def over(column: Tensor, stack: Tensor) -> Tensor:
-    """A column in a form that fits a stack of any dimension."""
-    return column.view(-1, *[1] * (stack.dim() - 1))
-
-
-def columns_for(columns: Columns, number: int, stack: Tensor) -> Columns:
-    """The columns of one parameter, in a form that fits its stack."""
-    return {name: over(values if values.dim() == 1 else values[number], stack) for name, values in columns.items()}
-
-
-class Rates:
-    """Learning rates under their schedules, (n,) or (p, n): new columns only where a factor has changed."""
-
-    def __init__(self, rates: Tensor, like: Tensor) -> None:
-        self._rates, self._like = rates, like
-        self._factors: Sequence[float] | None = None
-
-    def at(self, factors: Sequence[float]) -> Tensor:
-        if factors != self._factors:
-            scaled = self._rates * torch.tensor(factors, dtype=torch.float64)
-            self._factors, self._column = factors, _column(scaled, self._like)
-        return self._column
-
-
 class StackedSGD:
     """`torch.optim.SGD` (momentum, dampening, Nesterov, weight decay) for n rows."""
 
@@ -127,14 +105,14 @@ class StackedSGD:
         self.stacks, self.policies = stacks, policies
         groups, like = [_defaults(policy) for policy in policies], stacks[0]
         # Without momentum torch ignores dampening.
-        self._kept = _column([1.0 - (group["dampening"] if group["momentum"] else 0.0) for group in groups], like)
+        self._kept = as_column([1.0 - (group["dampening"] if group["momentum"] else 0.0) for group in groups], like)
         self._dampened = bool((self._kept != 1).any())
-        rates, decay = _changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
-        self._columns = _some(
+        rates, decay = changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
+        self._columns = columns_of(
             like,
-            momentum=_numbers([group["momentum"] for group in groups]),
+            momentum=in_double([group["momentum"] for group in groups]),
             decay=decay,
-            nesterov=_numbers([group["nesterov"] for group in groups]),
+            nesterov=in_double([group["nesterov"] for group in groups]),
         )
         self._rates = Rates(-rates, like)
         self.state: State = {"velocity": [torch.zeros_like(stack) for stack in stacks]}
@@ -203,13 +181,13 @@ class StackedAdam:
         self.stacks, self.policies = stacks, policies
         groups, like = [_defaults(policy) for policy in policies], stacks[0]
         decoupled = torch.tensor([optimizer_class(policy.optimizer) is torch.optim.AdamW for policy in policies])
-        rates, decay = _changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
+        rates, decay = changed([group["lr"] for group in groups], [group["weight_decay"] for group in groups], changes)
         self._rates = rates
         self._betas = torch.tensor([group["betas"] for group in groups], dtype=torch.float64)
         self._decoupled = torch.where(decoupled, decay, 0.0)
-        self._columns = _some(like, decay=torch.where(decoupled, 0.0, decay))
-        self._columns["eps"] = _column([group["eps"] for group in groups], like)
-        self._columns["first"], self._columns["second"] = (_column(1.0 - self._betas[:, i], like) for i in (0, 1))
+        self._columns = columns_of(like, decay=torch.where(decoupled, 0.0, decay))
+        self._columns["eps"] = as_column([group["eps"] for group in groups], like)
+        self._columns["first"], self._columns["second"] = (as_column(1.0 - self._betas[:, i], like) for i in (0, 1))
         self.taken = torch.zeros(len(policies), dtype=torch.float64)
         self.used: Sequence[int] = range(len(stacks))
         self.state: State = {name: [torch.zeros_like(stack) for stack in stacks] for name in ("mean", "square")}
@@ -224,9 +202,9 @@ class StackedAdam:
         self.used, like = used, self.stacks[0]
         rates = self._rates * torch.tensor(factors, dtype=torch.float64)
         first, second = (1.0 - self._betas ** self.taken[:, None]).unbind(dim=1)
-        columns = {"size": _column(-rates / first, like), "root": _column(second.rsqrt(), like), **self._columns}
+        columns = {"size": as_column(-rates / first, like), "root": as_column(second.rsqrt(), like), **self._columns}
         if self._decoupled.any():
-            columns["shrink"] = _column(1.0 - rates * self._decoupled, like)
+            columns["shrink"] = as_column(1.0 - rates * self._decoupled, like)
         return columns
 
     @staticmethod
@@ -279,8 +257,8 @@ class SeparateOptimizers:
         self.policies, self._changes = policies, changes or [()] * len(policies)
         self.rows = [[nn.Parameter(stack[row]) for stack in stacks] for row in range(len(policies))]
         self.optimizers = [
-            build_optimizer(row, policy, state, changes=changed)
-            for row, policy, state, changed in zip(self.rows, policies, carried, self._changes, strict=True)
+            build_optimizer(row, policy, state, changes=own)
+            for row, policy, state, own in zip(self.rows, policies, carried, self._changes, strict=True)
         ]
         self.rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
 
@@ -324,35 +302,6 @@ def _put_back(state: State, marked: State, where: Bool[Tensor, " n"]) -> None:
     for name, stacks in state.items():
         for stack, before in zip(stacks, marked[name], strict=True):
             torch.where(over(where, stack), before, stack, out=stack)  # an index of bools would make the host wait
-
-
-def _column(values: Sequence[float] | Tensor, like: Tensor) -> Tensor:
-    column: Tensor = to_device(torch.as_tensor(values, dtype=like.dtype), like.device)  # without waiting for a GPU
-    return column
-
-
-def _some(like: Tensor, **values: Tensor) -> Columns:
-    """The columns in which there is something."""
-    return {name: _column(numbers, like) for name, numbers in values.items() if numbers.any()}
-
-
-def _numbers(values: Sequence[float]) -> Tensor:
-    return torch.tensor([float(value) for value in values], dtype=torch.float64)
-
-
-def _changed(rates: Sequence[float], decay: Sequence[float], changes: Changes) -> tuple[Tensor, Tensor]:
-    """Learning rates and weight decays, (n,), or (p, n) where a row has groups."""
-    if not any(changes):
-        return _numbers(rates), _numbers(decay)
-    parameters = max(map(len, changes))
-    rows = [row or [Change()] * parameters for row in changes]
-    factors = [[1.0 if change.lr_factor is None else change.lr_factor for change in row] for row in rows]
-    decays = [
-        [usual if change.weight_decay is None else change.weight_decay for change in row]
-        for row, usual in zip(rows, decay, strict=True)
-    ]
-    scaled = _numbers(rates)[:, None] * torch.tensor(factors, dtype=torch.float64)
-    return scaled.T.contiguous(), torch.tensor(decays, dtype=torch.float64).T.contiguous()
 
 
 def _defaults(policy: Policy) -> dict[str, Any]:

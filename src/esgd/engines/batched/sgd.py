@@ -16,8 +16,9 @@ from esgd._averages import IterateAverage
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.batched.batches import together
 from esgd.engines.batched.chunk import Chunk
+from esgd.engines.batched.columns import over
 from esgd.engines.batched.network import BatchedNetwork
-from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family, over
+from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.optimizers import changes
 from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
