@@ -29,7 +29,7 @@ from esgd.work import Costs, alike, expected_work, measurements
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
-ENOUGH = 5.0  # seconds, after which no further policy is measured: a large network takes about as long with any
+ENOUGH = 2.0  # seconds, after which no further policy is measured: a large network takes about as long with any
 MATRIX = 1024  # rows and columns of the products that a device's speed is told by
 
 

@@ -59,7 +59,7 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
-from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared
+from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared, Timed
 from esgd.species import (
     Adam,
     AutoRate,
@@ -173,6 +173,15 @@ any_operator = st.one_of(
     st.builds(Shared, positive),
     st.builds(PerIndividual, floors),
     st.builds(Earned, st.integers(1, 4), st.integers(4, 99)),
+    st.builds(
+        Timed,
+        seconds=st.floats(10, 1e6),
+        shares=st.lists(st.floats(1e-3, 1), min_size=1, max_size=3).map(tuple),
+        pace=st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=3).map(tuple),
+        rest=st.lists(st.floats(0, 1e3), min_size=1, max_size=3).map(tuple),
+        start=st.floats(0, 4),
+        apart=st.floats(0, 4),
+    ),
     st.builds(Roulette, floor=positive, smoothing=smoothing),
     st.builds(Inverse, smoothing=smoothing),
     st.builds(Rank, smoothing=smoothing),
@@ -211,7 +220,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
         *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup),
-        *(Funnel, Each, Shared, PerIndividual, Earned, Group, NoDecay),
+        *(Funnel, Each, Shared, PerIndividual, Earned, Timed, Group, NoDecay),
     }
     assert spelt == covered
 

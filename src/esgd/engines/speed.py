@@ -20,6 +20,7 @@ from esgd.protocols import Engine, Setup
 
 BATCHES = 4  # of an epoch that is timed
 LASTING = 0.3  # seconds of a measurement at most
+BRIEF = 0.25  # seconds of a measurement, below which few individuals are taken to need as long as many
 
 
 @dataclass(frozen=True)
@@ -67,22 +68,22 @@ def measure_speed(
     """
     one, workers = _one_worker(engine)
     plain: Any = replace(one, compile=False) if getattr(one, "compile", False) else one
-    lasting, shares = min(LASTING, lasting), sorted({ceil(each / workers) for each in populations})
-    together = (1,) if isinstance(plain, Loop) else tuple(dict.fromkeys((shares[0], shares[-1])))
-    steps = tuple(
-        (
-            n,
-            n
-            * fmean(
-                seconds_per_step(plain, setup, n, BATCHES, lasting / len(policies), policy=policy, repeats=2)
-                for policy in policies
-            ),
-        )
-        for n in together
-    )
+    shares = sorted({ceil(each / workers) for each in populations})
+    lasting, brief = min(LASTING, lasting), lasting < BRIEF
+
+    def step(n: int, chosen: Sequence[Policy]) -> float:
+        timed = (seconds_per_step(plain, setup, n, BATCHES, lasting, policy=policy, repeats=2) for policy in chosen)
+        return n * fmean(timed)
+
+    if isinstance(plain, Loop):
+        steps = [(1, step(1, policies))]
+    else:  # to begin with a batched engine takes long, so it begins once if there is little time
+        most = (shares[-1], step(shares[-1], policies[:1]))
+        least = (shares[0], most[1] if brief else step(shares[0], policies[:1]))
+        steps = [least, most]
     judge = plain if hasattr(plain, "computing") else Loop()
     look = min(seconds_per_fitness(judge, setup, lasting / 2) for _ in range(2))
-    return Speed(workers, steps, look, STARTS if workers > 1 else 0.0)
+    return Speed(workers, tuple(steps), look, STARTS if workers > 1 else 0.0)
 
 
 def _one_worker(engine: Engine) -> tuple[Any, int]:
