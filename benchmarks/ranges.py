@@ -3,8 +3,8 @@
     python -m benchmarks.ranges [--seeds 0,1,2] [--tasks "points;digits"] [--json ranges.json]
 
 For ten tasks, four of them with data of unusual scales: our rules with the ranges of the range test, our rules with
-fixed ranges, and a grid of nine ADAM rates. All spend the same work: a network of the grid has a ninth. The test loss of
-the network that is fittest on the fitness split counts, averaged over seeds. Everything was tuned on seeds from 100 on.
+fixed ranges, and a grid of nine ADAM rates. All spend the same work: a network of the grid has a ninth. The test loss
+of the network that is fittest on the fitness split counts, averaged over seeds. All was tuned on seeds from 100 on.
 """
 
 from __future__ import annotations

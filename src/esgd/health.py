@@ -24,8 +24,8 @@ DRIFT = 0.02  # relative rise of the test loss while the fitness falls
 LEARNED = 0.01  # by how much the fitness must be below that of a constant answer, relative to it
 
 BEGIN = (
-    "Scale inputs and targets with esgd.scaled(task). If they are scaled already, try learning-rate ranges ten times "
-    "as high and ten times as low."
+    "Scale inputs and targets with esgd.scaled(task). If they are scaled already, let learning rates be found "
+    "(species='auto'), or try ranges ten times as high and ten times as low."
 )
 """What helps a population that has not begun to learn. Which way its ranges are wrong, its numbers do not say."""
 

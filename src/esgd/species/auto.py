@@ -82,6 +82,12 @@ def _pools(value: Any) -> Iterator[Pool]:
         yield from _pools(tuple(getattr(value, each.name, None) for each in fields(value)))
 
 
+def lowest_rate(pool: Pool, top: float) -> float:
+    """The bottom of the range of a pool whose rates are found."""
+    assert isinstance(pool.lr, AutoRate)
+    return pool.lr.below(top).low
+
+
 def tested_policy(pool: Pool, seeds: Seeds) -> Policy:
     """What the range test trains with: a draw of the pool without schedule and annealing. The rate is put in later.
 
