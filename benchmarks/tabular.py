@@ -176,9 +176,8 @@ def main() -> None:
             print(f"{name:12} {side:22} log loss {loss:.4f}  error {error:.2%}  {used:.1f} s", flush=True)
             losses.append(loss)
             cells.append(f"{loss:.3f} / {error:.1%}")
-        lowest = int(np.argmin(losses))
-        cells[lowest] = f"**{cells[lowest]}**"
-        lines.append([name, *cells])
+        lowest = f"{min(losses):.3f}"
+        lines.append([name, *(f"**{cell}**" if cell.startswith(lowest) else cell for cell in cells)])
     used = [f"{mean(each[2] for each in everything[side]):.1f} s" for side in sides]
     print("\n".join(["", *markdown(("log loss / error", *sides), [*lines, ["seconds used", *used]])]))
 

@@ -98,7 +98,10 @@ def readmes() -> list[str]:
 
 
 def reference(path: str) -> str:
-    """What follows a room's README: the names that the room exports, file by file; all files if it exports none."""
+    """What follows a room's README: the names that the room exports, file by file; all files if it exports none.
+
+    A file with an `__all__` of its own is imported by name, because it needs a package: it is among them.
+    """
     if path not in readmes():
         return ""
     folder = ROOT.joinpath(path).parent
@@ -108,8 +111,15 @@ def reference(path: str) -> str:
         for node in ast.walk(ast.parse(folder.joinpath("__init__.py").read_text()))
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{module}.")
     }
+    if exports:
+        exports |= {f"{module}.{each.stem}": names for each in folder.glob("[!_]*.py") if (names := _own_names(each))}
     files = sorted(f"{module}.{each.stem}" for each in folder.glob("*.py") if not each.stem.startswith("_"))
     return "".join(_directive(each, exports.get(each)) for each in files if each in exports or not exports)
+
+
+def _own_names(file: Path) -> list[str]:
+    found = re.search(r"^__all__ = (\[.*?\])", file.read_text(), re.MULTILINE | re.DOTALL)
+    return list(ast.literal_eval(found[1])) if found else []
 
 
 def _directive(module: str, members: list[str] | None) -> str:

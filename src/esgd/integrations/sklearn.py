@@ -93,6 +93,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             stop=self.stop,
             run=self.run,
             progress=bool(self.verbose),
+            on_interrupt="raise",  # Ctrl-C ends a search, not one of its fits
             **({} if self.budget is None else {"budget": self.budget}),
         )
         network = deepcopy(self.result_.model)
@@ -202,7 +203,8 @@ class EsgdClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each row, (n,)."""
         probable = self._answers(X).argmax(axis=1)
-        return self.classes_[probable]
+        labels: NDArray[Any] = self.classes_[probable]
+        return labels
 
 
 class EsgdRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]

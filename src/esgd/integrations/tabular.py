@@ -56,7 +56,7 @@ class Table:
         rows = np.ascontiguousarray(np.hstack([self.x, self.y])) + 0.0  # -0.0 and 0.0 are one number, and two bytes
         as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
         _, first, number = np.unique(as_bytes, return_index=True, return_inverse=True)
-        return Table(self.x[first], self.y[first], np.bincount(number, weights=self.weight))
+        return Table(self.x[first], self.y[first], np.bincount(number, weights=self.weight).astype(np.float64))
 
     def rows(self, chosen: NDArray[Any]) -> Table:
         """Some of the rows."""

@@ -46,7 +46,7 @@ def network_maker(
             f"module={shown(module)} needs {len(required)} arguments. It is called with (n_features, n_outputs), or "
             f"without arguments."
         )
-    return partial(module, inputs, outputs) if required else module  # type: ignore[no-any-return]
+    return partial(module, inputs, outputs) if required else module
 
 
 def mlp(inputs: int, outputs: int, hidden: Sequence[int]) -> nn.Sequential:
@@ -98,7 +98,7 @@ class TableNetwork(nn.Module):
         device, answers = self.get_buffer("x_scale").device, list[Tensor]()
         for piece in np.array_split(x, ceil(len(x) / AT_ONCE)):
             answers.append(self(torch.tensor(piece, device=device)).cpu())  # a copy: those of pandas are read-only
-        return torch.cat(answers).numpy()  # type: ignore[no-any-return]
+        return torch.cat(answers).numpy()
 
 
 def _checked_widths(hidden: Any) -> tuple[int, ...]:

@@ -117,12 +117,9 @@ def _distribution(name: str, value: Any) -> Any:
 
 
 def _built(made: Any) -> tuple[Task, Recipe | None]:
-    if isinstance(made, tuple):
-        task, recipe = made if len(made) == 2 else (None, None)
-        if isinstance(recipe, Recipe):
-            return task, recipe
-    elif isinstance(made, Task):
-        return made, None
+    task, recipe = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if isinstance(task, Task) and isinstance(recipe, Recipe | None):
+        return task, recipe
     raise TaskError(f"build returned {shown(made)}. It returns a task, or a task and a recipe: return task, recipe.")
 
 

@@ -41,6 +41,38 @@ def test_each_generation_is_reported_and_every_second_with_its_folder(tmp_path: 
     assert [numbers["fitness"] for numbers, _ in told] == [line["best"] for line in result.history]
 
 
+class Session:
+    """What Tune is to a trial, without a cluster: it copies checkpoints, and may lose the trial after a generation."""
+
+    Checkpoint = tune.Checkpoint
+
+    def __init__(self, place: Path, lost_after: int) -> None:
+        self.place, self.lost_after, self.kept = place, lost_after, None
+        self.told = list[dict[str, Any]]()
+
+    def get_checkpoint(self) -> Any:
+        return self.kept
+
+    def report(self, numbers: dict[str, Any], *, checkpoint: Any) -> None:
+        self.told.append(numbers)
+        self.kept = tune.Checkpoint.from_directory(checkpoint.to_directory(self.place / str(len(self.told))))
+        if len(self.told) == self.lost_after:
+            raise SystemExit
+
+
+def test_a_trial_that_is_started_again_continues_bit_identically(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(tmp_path, lost_after=2)
+    monkeypatch.setattr("esgd.integrations.tune._package", lambda: session)
+    with pytest.raises(SystemExit):
+        trainable(build, engine="loop")({"seed": 3})
+    trainable(build, engine="loop")({"seed": 3})
+    assert [numbers["generation"] for numbers in session.told] == [1, 2, 3]
+    alone = esgd.fit(*build({}), seed=3, engine="loop", progress=False)
+    assert [numbers["fitness"] for numbers in session.told] == [line["best"] for line in alone.history]
+
+
 def test_a_space_of_tune_is_a_species() -> None:
     space = {
         "lr": tune.loguniform(1e-4, 1e-1),
