@@ -54,8 +54,8 @@ class Ensemble(nn.Module):
     def extra_repr(self) -> str:
         return f"mean of {self.average} of {len(self)} networks"
 
-    def forward(self, *inputs: Any) -> Any:
-        outputs = [network(*inputs) for network in self.networks]
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        outputs = [network(*inputs, **named) for network in self.networks]
         if self.average != "outputs" and not isinstance(outputs[0], Tensor):
             raise TaskError(
                 f"the networks return a {type(outputs[0]).__name__}, and average={self.average!r} is for one tensor. "

@@ -74,10 +74,11 @@ class _Remembering(nn.Module):
     def forget(self) -> None:
         self._known.clear()
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        asked = (*inputs, *(each for pair in sorted(named.items()) for each in pair))
         for given, output in self._known:
-            if len(given) == len(inputs) and all(one is other for one, other in zip(given, inputs, strict=True)):
+            if len(given) == len(asked) and all(one is other for one, other in zip(given, asked, strict=True)):
                 return output
-        output = self.network(*copied(inputs))
-        self._known.append((inputs, output))
+        output = self.network(*copied(inputs), **copied(named))
+        self._known.append((asked, output))
         return output

@@ -63,12 +63,12 @@ def cast(
         array = _numbers(f"{name}[{label}]", item)
         wanted = _wanted(array.dtype, target=label == target)
         if wanted != array.dtype:
-            changes.append(f"{label} from {array.dtype} to {wanted}")
+            changes.append(f"{name}[{label}] from {array.dtype} to {wanted}")
         found.append(torch.from_numpy(np.ascontiguousarray(array.astype(wanted))))
     if not changes:
         return tuple(found), ()
     return tuple(found), (
-        ("cast", f"The arrays of {name} were cast: {', '.join(changes)}. Cast them yourself to have others."),
+        ("cast", f"Arrays were cast: {', '.join(changes)}. Cast them yourself to have another dtype."),
     )
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from esgd.errors import TaskError
 from esgd.protocols import Batch
-from esgd.randomness import Seeds, global_randomness
+from esgd.randomness import Seeds, brief_randomness
 
 Address = tuple[int, list[int]]
 """A seed for the global generators, and the indices of the samples."""
@@ -48,7 +48,7 @@ class AddressedBatches:
     def __getitems__(self, address: Address) -> Batch:
         seed, indices = address
         several = isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None
-        with global_randomness(seed):
+        with brief_randomness(seed):
             samples = self.dataset.__getitems__(indices) if several else [self.dataset[index] for index in indices]
             return plain(collated(samples, self.collate))
 

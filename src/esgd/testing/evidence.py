@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from esgd._batches import Movable, tensors_in
 from esgd.errors import EsgdError
 from esgd.population import Population
 
@@ -48,6 +49,8 @@ def difference(found: Any, expected: Any, *, tolerance: float = 0.0, place: str 
         if len(found) != len(expected):
             return f"{place or 'the sequence'} has {len(found)} items instead of {len(expected)}"
         pairs = [(str(i), *both) for i, both in enumerate(zip(found, expected, strict=True))]
+    elif isinstance(found, Movable) and type(found) is type(expected):
+        pairs = [("tensors", list(tensors_in(found)), list(tensors_in(expected)))]
     else:
         return "" if found == expected else f"{place or 'the value'} is {found!r} instead of {expected!r}"
     inner = (difference(a, b, tolerance=tolerance, place=f"{place}.{name}".strip(".")) for name, a, b in pairs)

@@ -1,0 +1,232 @@
+"""A DataLoader as data: read again in an order that seeds decide, with everything else as its owner has it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+import esgd
+from esgd import Supervised
+from esgd.errors import TaskError
+from esgd.randomness import Seeds
+from esgd.tasks.datasets import Mapped
+from esgd.tasks.reading import Reader
+from esgd.testing import check_task
+
+X, Y = torch.arange(20.0).view(10, 2), torch.arange(10) % 2
+SEEDS = Seeds(0, ("data",))
+
+
+class Named(Dataset[Any]):
+    """Samples that are dicts, with noise."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": X[index] + torch.rand(2), "labels": Y[index], "index": index}
+
+
+def masked(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
+    """A collator that is random, as those of masked language models are."""
+    return torch.stack([each["x"] for each in samples]) * (torch.rand(2) < 0.5), torch.tensor(
+        [each["index"] for each in samples]
+    )
+
+
+def source(loader: DataLoader[Any], name: str = "train") -> Any:
+    return Reader().source(name, loader)
+
+
+def indices(batches: Any) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in batches]
+
+
+class Backwards:
+    """A sampler that somebody wrote."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(9, -1, -1))
+
+    def __len__(self) -> int:
+        return 10
+
+
+def test_a_shuffling_loader_is_shuffled_by_the_seeds_and_not_by_its_own_generator() -> None:
+    loaders = [DataLoader(Named(), 4, shuffle=True, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    one, other = (indices(source(loader).epoch(SEEDS, 4)) for loader in loaders)
+    assert one == other != indices(source(loaders[0]).epoch(SEEDS.at("later"), 4))
+    assert sorted(chain(*one)) == list(range(10))
+    assert [len(batch) for batch in one] == [4, 4, 2]
+
+
+def test_drop_last_leaves_out_samples_of_an_epoch_and_none_of_the_fixed_parts() -> None:
+    made = source(DataLoader(Named(), 4, shuffle=True, drop_last=True))
+    assert [len(batch) for batch in indices(made.epoch(SEEDS, 4))] == [4, 4]
+    assert made.steps(4) == 2
+    assert list(chain(*indices(batch for _, batch in made.parts(4)))) == list(range(10))
+
+
+def test_a_random_collate_fn_is_addressed_like_the_samples() -> None:
+    made = source(DataLoader(Named(), 5, shuffle=True, collate_fn=masked))
+    random.seed(1)
+    torch.manual_seed(1)
+    first = list(made.epoch(SEEDS, 5))
+    torch.manual_seed(2)
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(first, made.epoch(SEEDS, 5), strict=True))
+
+
+def test_a_random_subset_means_these_samples_and_no_others() -> None:
+    made = source(DataLoader(Named(), 2, sampler=SubsetRandomSampler([7, 1, 3])), "fitness")
+    assert made.samples == 3
+    assert sorted(chain(*indices(batch for _, batch in made.parts(2)))) == [1, 3, 7]
+    assert made.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("loader", "named"),
+    [
+        (DataLoader(Named(), 4, sampler=Backwards()), "Backwards"),
+        (DataLoader(Named(), 4, sampler=WeightedRandomSampler(torch.ones(10), 8)), "WeightedRandomSampler"),
+        (DataLoader(Named(), 4, sampler=RandomSampler(Named(), replacement=True)), "RandomSampler"),
+        (DataLoader(Named(), batch_sampler=[[0, 1, 2], [9]]), "list"),
+    ],
+    ids=["a class of one's own", "weighted", "with replacement", "batches of one's own"],
+)
+def test_a_sampler_is_kept_and_named_and_repeats_itself_under_the_same_seeds(loader: Any, named: str) -> None:
+    made = source(loader)
+    assert indices(made.epoch(SEEDS, 4)) == indices(made.epoch(SEEDS, 4))
+    ((kind, text),) = made.notes
+    assert kind == "sampler"
+    assert f"order of its {named}" in text
+    assert made.steps(4) == len(indices(made.epoch(SEEDS, 4)))
+
+
+def test_a_sampler_with_a_generator_is_lent_the_seeds_and_gets_its_state_back() -> None:
+    own = torch.Generator().manual_seed(5)
+    made = source(DataLoader(Named(), 4, sampler=WeightedRandomSampler(torch.ones(10), 8, generator=own)))
+    before = own.get_state()
+    first, later = indices(made.epoch(SEEDS, 4)), indices(made.epoch(SEEDS.at("later"), 4))
+    assert torch.equal(own.get_state(), before)
+    assert first != later
+
+
+def test_a_training_loader_that_does_not_shuffle_keeps_its_order_and_says_so() -> None:
+    made = source(DataLoader(Named(), 4))
+    assert indices(made.epoch(SEEDS, 4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert "does not shuffle" in made.notes[0][1]
+    assert source(DataLoader(Named(), 4), "fitness").notes == ()
+
+
+class Shuffling(IterableDataset[Any]):
+    """Says itself in which order its samples come."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return ({"x": X[i], "labels": Y[i], "index": i} for i in np.random.permutation(10).tolist())  # noqa: NPY002
+
+    def __len__(self) -> int:
+        return 10
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor, index: Tensor | None = None) -> Tensor:
+        return self.layer(x / 20)
+
+
+@pytest.mark.parametrize("data", [Shuffling(), DataLoader(Shuffling(), 4)], ids=["a dataset", "a loader"])
+def test_an_iterable_dataset_is_cut_into_batches_and_its_own_shuffling_is_addressed(data: Any) -> None:
+    task = Supervised(Net, F.cross_entropy, train=data, fitness=data, batch_size=4)
+    check_task(task)
+    assert task.steps({}) == 3
+
+
+def test_the_tasks_batch_size_is_that_of_the_loader_and_a_policy_may_have_another() -> None:
+    task = Supervised(Net, F.cross_entropy, train=DataLoader(Named(), 5, shuffle=True), fitness=Named())
+    assert task.batch_size == 5
+    assert [len(batch["x"]) for batch in task.batches(SEEDS, {"batch_size": 4})] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch_size": 8}, "batch_size=8, but train is a DataLoader with batch_size=4"),
+        ({"workers": 2}, "workers=2, but train is a DataLoader with num_workers=0"),
+        ({"collate_fn": masked}, "collate_fn=.* but train is a DataLoader"),
+        ({"train": DataLoader(list[Any](), 4)}, "empty dataset"),
+    ],
+)
+def test_what_a_loader_says_is_not_said_again(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        Supervised(Net, F.cross_entropy, **{"train": DataLoader(Named(), 4), "fitness": Named(), **arguments})
+
+
+def test_batches_of_ones_own_have_no_other_size() -> None:
+    loader = DataLoader(Named(), batch_sampler=BatchSampler(SequentialSampler(X), 3, drop_last=False))
+    task = Supervised(Net, F.cross_entropy, train=loader, fitness=Named())
+    task.prepare(Net(), {})
+    fixed = Supervised(Net, F.cross_entropy, train=DataLoader(Named(), batch_sampler=[[0, 1]]), fitness=Named())
+    with pytest.raises(TaskError, match="batch_size=8 cannot be applied"):
+        fixed.prepare(Net(), {"batch_size": 8})
+
+
+def test_a_resumed_run_over_a_loader_is_bit_identical(tmp_path: Path) -> None:
+    def task() -> Supervised:
+        loader = DataLoader(Named(), 4, shuffle=True)
+        return Supervised(Net, F.cross_entropy, train=loader, fitness=DataLoader(Named(), 4), nonnegative=True)
+
+    recipe = esgd.Recipe(population=2, generations=2, sgd_epochs=1)
+    whole = esgd.fit(task(), recipe, seed=0, engine="loop", progress=False)
+    run = {"run": tmp_path, "seed": 0, "engine": "loop", "progress": False, "report": False}
+    esgd.fit(task(), recipe, stop=lambda generation: "enough", **run)
+    resumed = esgd.fit(task(), recipe, **run)
+    assert torch.equal(resumed.state.population.rows, whole.state.population.rows)
+
+
+class Tells(Dataset[Any]):
+    """Which process reads a sample."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[int, int, float]:
+        info = get_worker_info()
+        return -1 if info is None else info.seed, index, random.random()
+
+
+@pytest.mark.slow
+def test_processes_live_from_epoch_to_epoch_and_change_nothing() -> None:
+    made = source(DataLoader(Tells(), 2, shuffle=True, num_workers=2))
+    alone = Mapped(Tells())
+    for epoch in ("first", "second"):
+        for a, b in zip(made.epoch(SEEDS.at(epoch), 2), alone.epoch(SEEDS.at(epoch), 2), strict=True):
+            assert torch.equal(a[1], b[1])
+            assert torch.equal(a[2], b[2])
+    abandoned = made.epoch(SEEDS, 2)
+    next(abandoned)
+    del abandoned  # as early abort does
+    processes = {int(seed) for epoch in "xyz" for batch in made.epoch(SEEDS.at(epoch), 2) for seed in batch[0]}
+    assert len(processes) == 2
