@@ -28,7 +28,7 @@ from esgd.engines import Loop, Pool, Ray
 from esgd.operators import Perturbed
 
 RANK = 4
-ENGINES = {"loop": Loop, "pool": lambda: Pool(workers=2), "ray": lambda: Ray(workers=2)}
+ENGINES = {"loop": Loop, "pool": lambda: Pool(workers=2), "ray": lambda: Ray(workers=2, patience=600)}
 
 
 class Adapted(nn.Module):

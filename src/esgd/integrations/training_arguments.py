@@ -161,9 +161,8 @@ def species_of(args: Any) -> Species:
 
 def work_of(args: Any, samples: int) -> float:
     """The work of one network that is trained as the arguments say, in samples; backward counts twice."""
-    if args.max_steps > 0:
-        return 3.0 * args.max_steps * args.per_device_train_batch_size
-    return 3.0 * args.num_train_epochs * samples
+    seen = args.max_steps * args.per_device_train_batch_size if args.max_steps > 0 else args.num_train_epochs * samples
+    return 3.0 * float(seen)
 
 
 def selection_of(args: Any) -> tuple[str | None, str]:

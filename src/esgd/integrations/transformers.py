@@ -47,7 +47,7 @@ from esgd.tasks import Supervised
 from esgd.work import Costs, expected_looks, sized
 
 if TYPE_CHECKING:
-    from transformers import Trainer, TrainingArguments
+    from transformers import TrainingArguments
 
 RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
 RACE_SHARE = 0.3  # of the work, for the first generation
@@ -107,7 +107,7 @@ class EsgdTrainer:
             warnings.warn(f"TrainingArguments that change nothing here: {', '.join(rest)}.", stacklevel=2)
         with global_randomness(args.seed):  # a Trainer seeds global generators, too
             network = _network(model_init, model)
-            self._trainer: Trainer = package.Trainer(
+            self._trainer: Any = package.Trainer(
                 model=network,
                 args=args,
                 data_collator=data_collator,
@@ -125,7 +125,8 @@ class EsgdTrainer:
     @property
     def model(self) -> nn.Module:
         """The network of the run, once there is one; before, the network that all start from."""
-        return self._trainer.model  # type: ignore[no-any-return]
+        network: nn.Module = self._trainer.model
+        return network
 
     def train(self) -> Result:
         """Train the population, or continue a run that was interrupted; afterwards `model` is its best network."""
@@ -186,11 +187,12 @@ class EsgdTrainer:
         """The collator of `Trainer`, which sees the columns that the network takes, and no others."""
         from transformers.trainer_utils import RemoveColumnsCollator
 
+        collate: Callable[[list[Any]], Any] = self._trainer.data_collator
         if not self.args.remove_unused_columns:
-            return self._trainer.data_collator
-        base = network.get_base_model() if hasattr(network, "get_base_model") else network
+            return collate
+        base: Any = getattr(network, "get_base_model", lambda: network)()  # PEFT's own forward takes anything
         taken = [*inspect.signature(base.forward).parameters, "label", "label_ids", *self._trainer.label_names]
-        return RemoveColumnsCollator(self._trainer.data_collator, taken)
+        return RemoveColumnsCollator(collate, taken)
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,4 +98,5 @@ def mean_product(
 def _nearest_rotation(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
     """The orthogonal matrix that is nearest to this one."""
     u, _, v = torch.linalg.svd(matrix)
-    return u @ v
+    nearest: Tensor = u @ v
+    return nearest
