@@ -131,12 +131,12 @@ def explain(
     return Explanation(recipe=recipe, cost=cost(task, recipe, engine=chosen), engine=chosen)
 
 
-def _before(costs: dict[str, Any]) -> list[str]:
+def _before(costs: Mapping[str, Any]) -> list[str]:
     before = costs.get("seconds_before")
     return [f"The network that all individuals start from takes another {duration(before)}."] if before else []
 
 
-def _on_gpus(costs: dict[str, Any]) -> list[str]:
+def _on_gpus(costs: Mapping[str, Any]) -> list[str]:
     if "gpus" not in costs:
         return []
     return [
