@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from esgd._situation import Situation
 from esgd._validation import check_field, check_list, check_number
 from esgd.errors import RecipeError
-
-if TYPE_CHECKING:
-    from esgd.sizes import Situation
 
 RECENT = 3
 """Generations by whose seconds the next one is judged."""
