@@ -154,9 +154,18 @@ class Supervised:
             return None
         return self._train.epochs(seeds, self._batch_size(settings))
 
-    def steps(self, settings: Settings) -> int | None:
+    def batch_sizes(self, settings: Settings) -> list[int] | None:
         samples = self._train.samples
-        return None if samples is None else len(batches_of(torch.arange(samples), self._batch_size(settings)))
+        return (
+            None if samples is None else list(map(len, batches_of(torch.arange(samples), self._batch_size(settings))))
+        )
+
+    def fitness_samples(self) -> int | None:
+        return None if self._fitness is None else self._fitness.samples
+
+    def steps(self, settings: Settings) -> int | None:
+        sizes = self.batch_sizes(settings)
+        return None if sizes is None else len(sizes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         try:
