@@ -20,8 +20,8 @@ from esgd.rules import named, ours, usual_work
 from esgd.run import RunFolder
 from esgd.run.place import located
 
-REPORT = 3.0
-"""Seconds that are kept back to write a report; of a short budget, at most 5%."""
+REPORT = 4.0
+"""Seconds that are kept back to write a report; of a short budget, at most a tenth."""
 FOLLOWING = ("sgd_epochs", "generations", "population", "elites")
 """What a budget may change in a recipe: sizes are written out where a generation was divided."""
 
@@ -55,7 +55,7 @@ def budgeted(
         _check_same(recipe, known, run)
         return _continued(known, seconds, run, extend=extend), request
     made = plan(task, budget, engine, recipe=recipe, rules=rules)
-    after = min(REPORT, seconds / 20) if run is not None and report else 0.0
+    after = min(REPORT, seconds / 10) if run is not None and report else 0.0
     return spent(made.recipe, made.seconds + after), made.engine
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from esgd._situation import Situation
 from esgd._validation import check_field, check_list, check_number
 from esgd.errors import RecipeError
-
-if TYPE_CHECKING:
-    from esgd.sizes import Situation
 
 RECENT = 3
 """Generations by whose seconds the next one is judged."""
@@ -83,8 +81,11 @@ class Timed:
         for name in ("shares", "pace", "rest"):
             values = check_list(name, getattr(self, name), meaning=_PARTS)
             check_number(f"len({name})", len(values), at_least=1, meaning=_PARTS)
-            bound = {"at_least": 0} if name == "rest" else {"above": 0}
-            numbers = (check_number(f"{name}[{i}]", x, meaning=_PARTS, **bound) for i, x in enumerate(values))
+            low, above = (0, None) if name == "rest" else (None, 0)
+            numbers = (
+                check_number(f"{name}[{i}]", each, at_least=low, above=above, meaning=_PARTS)
+                for i, each in enumerate(values)
+            )
             object.__setattr__(self, name, tuple(map(float, numbers)))
         if self.start + self.apart >= self.seconds:
             raise RecipeError(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
+from math import ceil
 from time import perf_counter
 from typing import Any
 
@@ -41,6 +42,7 @@ LAST = 0.06
 ALIKE = 2.0
 """How far the work of a recipe may be from what the time allows: its number of generations hardly depends on it, and
 its epochs follow the clock."""
+ALIKE_SHARE = 0.01  # of a share, by which two may differ and be alike
 DISK = 1e8  # bytes a second of a checkpoint
 FILES = 0.02  # seconds to write the files of a generation, however small
 DIGITS = 6  # decimal places of seconds and shares in a recipe
@@ -150,11 +152,19 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
 
 
 def _shortened(shares: list[float]) -> list[float]:
-    """A last share that is too large is divided: what happens in it can no longer be made up for.
+    """What happens in a long generation is noticed late, and in the last one it can no longer be made up for. So the
+    last one is divided in halves until it is short, and long ones that are alike at the end into short ones.
 
-    >>> _shortened([0.75, 0.25])
-    [0.75, 0.125, 0.0625, 0.03125, 0.03125]
+    >>> _shortened([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+    [0.5, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05]
+    >>> len(_shortened([0.34, 0.22, 0.22, 0.22])), _shortened([0.34, 0.22, 0.22, 0.22])[1]
+    (13, 0.055)
     """
+    last = shares[-1]
+    alike = sum(1 for _ in takewhile(lambda share: abs(share - last) < ALIKE_SHARE * last, reversed(shares)))
+    if last > 2 * LAST:
+        short = ceil(alike * last / LAST)
+        shares = [*shares[:-alike], *[alike * last / short] * short]
     while shares[-1] > LAST:
         shares = [*shares[:-1], shares[-1] / 2, shares[-1] / 2]
     return shares

@@ -136,6 +136,19 @@ class Inspects(Protocol):
 
 
 @runtime_checkable
+class Counts(Protocol):
+    """A task that knows how many samples it has without going through the data, which may take minutes."""
+
+    def batch_sizes(self, settings: Settings) -> Sequence[int] | None:
+        """Of each batch of an epoch; None if it is not known."""
+        ...
+
+    def fitness_samples(self) -> int | None:
+        """Of all parts of the fitness; None if it is not known."""
+        ...
+
+
+@runtime_checkable
 class Repeats(Protocol):
     """A task whose steps may take every sample through the network more than once."""
 

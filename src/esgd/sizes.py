@@ -6,34 +6,15 @@ number; the ones here are values, so they can be printed, compared, and written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from esgd._situation import Situation
 from esgd._timed import Timed
 from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
 
 __all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared", "Timed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """What a size may depend on.
-
-    | field         | meaning                                                                    |
-    |---------------|----------------------------------------------------------------------------|
-    | `k`           | the generation, from 1                                                     |
-    | `generations` | K                                                                          |
-    | `population`  | μ_k, the individuals that are trained in it; of μ itself, 0                |
-    | `history`     | the history lines of the generations before it; only λ may depend on these |
-    |               | and K_s where it is `Timed`; None where a run is planned                   |
-    """
-
-    k: int
-    generations: int
-    population: int = 0
-    history: Sequence[Mapping[str, Any]] | None = None
 
 
 RECENT = 20

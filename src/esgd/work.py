@@ -18,7 +18,7 @@ from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError
 from esgd.genome import build
-from esgd.protocols import BackOff, Picks, SpeciesLike, Task
+from esgd.protocols import BackOff, Counts, Picks, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.ranges import EXPECTED_STEPS
 from esgd.recipe import Recipe, Stage
@@ -42,17 +42,18 @@ class Costs:
 
     @staticmethod
     def of(task: Task, recipe: Recipe) -> Costs:
-        """Counted by one pass through the data; nothing is trained."""
+        """Counted by one pass through the data, if the task does not know it; nothing is trained."""
         seeds, passed = Seeds(0, ("count",)), repeats(task, {})
+        known, fitness = (task.batch_sizes({}), task.fitness_samples()) if isinstance(task, Counts) else (None, None)
         with global_randomness(seeds.integer()):
-            sizes = tuple(passed * task.size(batch) for batch in task.batches(seeds, {}))
+            sizes = tuple(passed * size for size in known or map(task.size, task.batches(seeds, {})))
         statistics, network = 0, build(task.model, seeds)
         if statistics_layers(network):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))
         picked = task.pick_loss(network) if isinstance(task, Picks) else None
         return Costs(
             batches=sizes,
-            fitness=sum(task.size(batch) for _, batch in task.parts()),
+            fitness=fitness or sum(task.size(batch) for _, batch in task.parts()),
             statistics=statistics,
             pick=picked[1] if picked else 0,
         )

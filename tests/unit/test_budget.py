@@ -230,8 +230,9 @@ def test_the_epochs_of_a_recipe_follow_a_budget() -> None:
     assert used[1] == pytest.approx(2 * used[0], rel=0.02)
     timed = esgd.explain(task, mine, "10m", "loop").recipe
     assert timed.clock is not None
-    assert timed.generations == 6, "the last half of the time is divided until its last part is short"
-    assert [timed.population_of(k) for k in (1, 6)] == [4, 4]
+    assert timed.generations > 3, "the last half of the time is divided into short parts"
+    assert timed.clock.share(timed.generations, timed.generations) <= 0.06
+    assert [timed.population_of(k) for k in (1, timed.generations)] == [4, 4]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from esgd.engines.network import Network
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.population import Population
-from esgd.protocols import Batch, DealsTogether, Engine, MovesData, Settings, Setup, Step, Task, Trajectory
+from esgd.protocols import Batch, Counts, DealsTogether, Engine, MovesData, Settings, Setup, Step, Task, Trajectory
 from esgd.randomness import Seeds
 
 PROBED = Policy(optimizer="sgd", hyper={"lr": 1e-3, "momentum": 0.9})
@@ -124,6 +124,7 @@ def epoch_steps(task: Task, policy: Policy) -> int:
 def seconds_per_fitness(engine: Loop, setup: Setup, lasting: float = LASTING) -> float:
     """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
     task, network = setup.task, Network(setup, engine.computing)
+    known = task.fitness_samples() if isinstance(task, Counts) else None
     with torch_threads(engine.threads):
         begun = perf_counter()
         network.calibrate()
@@ -135,5 +136,7 @@ def seconds_per_fitness(engine: Loop, setup: Setup, lasting: float = LASTING) ->
                 begun = perf_counter()
                 network.losses([0], batch)
                 spent, seen = spent + perf_counter() - begun, seen + task.size(batch)
+            elif known:
+                break
             samples += task.size(batch)
-    return statistics + (spent * samples / seen if seen else 0.0)
+    return statistics + (spent * (known or samples) / seen if seen else 0.0)

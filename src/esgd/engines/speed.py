@@ -12,13 +12,13 @@ from esgd.engines.auto import STARTS
 from esgd.engines.cluster import Ray
 from esgd.engines.computing import cores
 from esgd.engines.inner import for_a_worker
-from esgd.engines.probe import seconds_per_fitness, seconds_per_step
+from esgd.engines.probe import epoch_steps, seconds_per_fitness, trial
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.protocols import Engine, Setup
 
-BATCHES = 4  # of an epoch that is timed
+BATCHES, MOST = 4, 1000  # of an epoch that is timed, and such epochs at most
 LASTING = 0.3  # seconds of a measurement at most
 BRIEF = 0.25  # seconds of a measurement, below which few individuals are taken to need as long as many
 
@@ -72,8 +72,7 @@ def measure_speed(
     lasting, brief = min(LASTING, lasting), lasting < BRIEF
 
     def step(n: int, chosen: Sequence[Policy]) -> float:
-        timed = (seconds_per_step(plain, setup, n, BATCHES, lasting, policy=policy, repeats=2) for policy in chosen)
-        return n * fmean(timed)
+        return fmean(_mean_step(plain, setup, n, policy, lasting) for policy in chosen)
 
     if isinstance(plain, Loop):
         steps = [(1, step(1, policies))]
@@ -84,6 +83,18 @@ def measure_speed(
     judge = plain if hasattr(plain, "computing") else Loop()
     look = min(seconds_per_fitness(judge, setup, lasting / 2) for _ in range(2))
     return Speed(workers, tuple(steps), look, STARTS if workers > 1 else 0.0)
+
+
+def _mean_step(engine: Engine, setup: Setup, individuals: int, policy: Policy, lasting: float) -> float:
+    """Seconds of one SGD step of so many individuals. The mean, not the best: on a machine that others use, a run has
+    to wait as often as this does."""
+    batches = min(BATCHES, epoch_steps(setup.task, policy))
+    spent, epochs, more = 0.0, 0, 1
+    with trial(engine, setup, individuals, BATCHES, policy) as train:
+        train(1)  # the first time, something is imported, recorded or moved to the device
+        while spent < lasting and epochs < MOST:
+            spent, epochs, more = spent + train(more), epochs + more, 2 * more
+    return spent / (batches * epochs)
 
 
 def _one_worker(engine: Engine) -> tuple[Any, int]:

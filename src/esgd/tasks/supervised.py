@@ -174,11 +174,20 @@ class Supervised:
             return None
         return soft_batches(self._train.epochs(seeds, self._batch_size(settings)), seeds, settings)
 
+    def batch_sizes(self, settings: Settings) -> list[int] | None:
+        samples = self._train.samples
+        if samples is None or isinstance(self._train, CutsItself):
+            return None
+        return list(map(len, batches_of(torch.arange(samples), self._batch_size(settings))))
+
+    def fitness_samples(self) -> int | None:
+        return None if self._fitness is None else self._fitness.samples
+
     def steps(self, settings: Settings) -> int | None:
-        size, samples = self._batch_size(settings), self._train.samples
         if isinstance(self._train, CutsItself):
-            return self._train.steps(size)
-        return None if samples is None else len(batches_of(torch.arange(samples), size))
+            return self._train.steps(self._batch_size(settings))
+        sizes = self.batch_sizes(settings)
+        return None if sizes is None else len(sizes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         try:
