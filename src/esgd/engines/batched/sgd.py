@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd._averages import IterateAverage
-from esgd.engines.batched.batches import together
+from esgd.engines.batched.batches import joined, together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family, over
@@ -25,6 +25,9 @@ from esgd.population import OptimizerState
 from esgd.protocols import Batch, Step, continues, returns
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
+
+UNROLLED = 8
+"""SGD steps in one compiled call: between two calls Python takes as long as a small step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +120,10 @@ class BatchedTrajectory:
             else:
                 set_global_state(begun.state)
             steps, stacks = self._steps or inf, list(self.chunk.stacks.values())
-            for batch in islice(begun.batches, None if last == inf else int(last) - begun.number):
-                self._update(batch, s + begun.number / steps)
-                begun.number += 1
+            coming = islice(begun.batches, None if last == inf else int(last) - begun.number)
+            for batches in joined(coming, self._steps_in_a_call(averages)):
+                self._update(batches, [s + (begun.number + n) / steps for n in range(len(batches))])
+                begun.number += len(batches)
                 self._pull()
                 for average in averages:
                     average.take(stacks, epochs=1 / steps)
@@ -131,6 +135,13 @@ class BatchedTrajectory:
                 begun.state, self._begun = global_state(), begun
         self._placed = False
         self._moved_on()
+
+    def _steps_in_a_call(self, averages: Sequence[IterateAverage]) -> int:
+        """Several where a call is compiled and nobody looks at the weights in between."""
+        (_, optimizers), *others = self._optimizers
+        if others or isinstance(optimizers, SeparateOptimizers) or averages or self._anchor:
+            return 1
+        return UNROLLED if self.batched.computing.compile else 1
 
     def _pull(self) -> None:
         """Towards the anchor, if this step, counted over the whole run, is one of those."""
@@ -156,19 +167,25 @@ class BatchedTrajectory:
         self._place = torch.full_like(self._place, self._places)
         self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
 
-    def _update(self, batch: Batch, epoch: float) -> None:
+    def _factors(self, epoch: float) -> list[float]:
+        """What the schedule of each row says."""
         step = self.step
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
-        samples = self.task.size(_first(batch)) * self._repeats * len(self.policies)
-        batch = self.batched.computing.to_device(batch)
         drawn = [schedule(moment) for schedule in self._schedules]
-        factors = [drawn[number] for number in self._schedule_of]
+        return [drawn[number] for number in self._schedule_of]
+
+    def _update(self, batches: list[Batch], epochs: Sequence[float]) -> None:
+        """One step or several, each with its batch and the epoch it is at."""
+        samples = sum(self.task.size(_first(batch)) for batch in batches) * self._repeats * len(self.policies)
+        batches = self.batched.computing.to_device(batches)
+        factors = [self._factors(epoch) for epoch in epochs]
         (_, optimizers), *others = self._optimizers
         if others or isinstance(optimizers, SeparateOptimizers):
-            self._update_apart(batch, factors)
+            for batch, each in zip(batches, factors, strict=True):
+                self._update_apart(batch, each)
         else:
-            self.batched.step(
-                *(self.chunk.stacks, self.chunk.buffers, batch, self.settings),
+            self.batched.steps(
+                *(self.chunk.stacks, self.chunk.buffers, batches, self.settings),
                 equations=optimizers,
                 factors=factors,
                 limits=self._limits,
