@@ -52,11 +52,11 @@ class OnDevice(Tensor):
     """A tensor of the device; `inner` has its values."""
 
     inner: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> OnDevice:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[no-any-return, attr-defined]
+        return torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride(),
@@ -146,7 +146,7 @@ def _count_copy(source: Tensor, *, to_device: bool, waits: bool) -> None:
 
 
 def _count(func: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
-    name = func._schema.name.removeprefix("aten::")  # type: ignore[attr-defined]
+    name = func._schema.name.removeprefix("aten::")
     mixed = [tensor for tensor in tensors if not isinstance(tensor, OnDevice) and tensor.dim()]
     masks = [tensor for tensor in tensors if tensor.dtype in (torch.bool, torch.uint8)]
     if func in READS:

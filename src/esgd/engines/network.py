@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from esgd._batches import copied, tensors_in
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
+from esgd.engines.compiled_code import keep_compiled_code
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
 from esgd.errors import TaskError
@@ -35,6 +36,7 @@ class Network:
         self.parameters = [named[name] for name in genome.names]
         self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
         if computing.compile:
+            keep_compiled_code()
             self.module.compile()
         self.normalised = statistics_layers(self.module)
         self._made = self._modes = ModuleModes(self.module)

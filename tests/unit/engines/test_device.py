@@ -97,7 +97,7 @@ def test_the_weights_of_a_loss_follow_the_data(loss: Any) -> None:
 
 def test_the_scales_of_a_loss_follow_the_data() -> None:
     moved = scaled(supervised(F.mse_loss, torch.randn(8, 2))).on_device(META, 1 << 20)
-    assert {each.device.type for each in (moved._loss.statistics.mean, moved._loss.statistics.deviation)} == {"meta"}  # type: ignore[attr-defined]
+    assert {each.device.type for each in (moved._loss.statistics.mean, moved._loss.statistics.deviation)} == {"meta"}
 
 
 def test_the_memory_of_an_individual_is_known_before_a_run() -> None:

@@ -18,9 +18,10 @@ from torch.utils.data import DataLoader, Dataset
 import esgd
 from esgd import Loop, Policy, Vmap
 from esgd._initialization import prepare, scored
+from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
-from esgd.operators import Averaged, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
+from esgd.operators import Averaged, BestOfLooks, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
 from esgd.protocols import Session, Setup, Step, Trained, Trajectory
 from esgd.schedules import Cosine
@@ -614,6 +615,50 @@ def test_compiled_networks_give_the_same_up_to_rounding() -> None:
         return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, CLASSES))
 
     data: dict[str, Callable[..., Any] | Any] = {"fitness": random_data(48, seed=1)}
+    data["batch_size"] = 6  # eight steps, in one call
     compiled = train(Vmap(chunk=2, threads=1, compile=True), classify(make_model, **data), [SGD] * 2)
     plain = train(LOOP, classify(make_model, **data), [SGD] * 2)
     assert difference(outcome(compiled), outcome(plain), tolerance=CLOSE) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        pytest.param(Never(), id="to the end"),
+        pytest.param(BestOfLooks(looks=(0.3,)), id="with a look on the way"),
+        pytest.param(BestOfLooks(looks=(0.3,), ema=1.0), id="with an average, which sees every step"),
+    ],
+)
+def test_several_steps_in_a_compiled_call_are_the_steps_of_loop(backoff: Any) -> None:
+    """An epoch has 19 batches and a shorter one: two calls of eight, then steps alone. Nothing is really compiled."""
+    task = classify(lambda: nn.Linear(INPUTS, CLASSES), train=random_data(78), batch_size=4)
+    policies = [
+        replace(SGD, schedule=Cosine()),
+        Policy(optimizer="sgd", hyper={"lr": 0.1, "momentum": 0.5, "dampening": 0.3}, clip_norm=0.1),
+    ]
+    step = replace(STEP, epochs=1.5, backoff=backoff)
+    with torch.compiler.set_stance("force_eager"):
+        together = train(Vmap(chunk=2, threads=1, compile=True), task, policies, step)
+    assert difference(outcome(together), outcome(train(LOOP, task, policies, step)), tolerance=CLOSE) == ""
+    adam = [Policy(optimizer="adamw", hyper={"lr": 0.01}, schedule=Cosine())] * 2
+    with torch.compiler.set_stance("force_eager"):
+        together = train(Vmap(chunk=2, threads=1, compile=True), task, adam, step)
+    assert difference(outcome(together), outcome(train(LOOP, task, adam, step)), tolerance=CLOSE) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_several_steps_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, plain = list[int](), BatchedNetwork.steps
+
+    def counted(self: BatchedNetwork, stacks: Any, buffers: Any, batches: Any, *rest: Any, **named: Any) -> None:
+        calls.append(len(batches))
+        plain(self, stacks, buffers, batches, *rest, **named)
+
+    monkeypatch.setattr(BatchedNetwork, "steps", counted)
+    task = classify(lambda: nn.Linear(INPUTS, CLASSES), train=random_data(78), batch_size=4)
+    with torch.compiler.set_stance("force_eager"):
+        train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
+    assert calls == [8, 8, 1, 1, 1, 1]

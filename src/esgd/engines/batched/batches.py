@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from esgd.engines.batched.trace import form
 from esgd.protocols import Batch, DealsTogether, Settings, Task
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 
@@ -55,6 +57,17 @@ def _stacked_leaf(leaves: Sequence[Any]) -> Tensor:
     if not all(isinstance(leaf, Tensor) and leaf.shape == leaves[0].shape for leaf in leaves):
         raise UnstackableError
     return torch.stack(list(leaves))
+
+
+def joined(batches: Iterator[Batch], count: int) -> Iterator[list[Batch]]:
+    """The batches `count` at a time where they have one shape, and one by one elsewhere.
+
+    >>> [len(each) for each in joined(iter([torch.zeros(2)] * 5), 2)]
+    [2, 2, 1]
+    """
+    while some := list(islice(batches, count)):
+        alike = len(some) == count and all(form(each) == form(some[0]) for each in some[1:])
+        yield from [some] if alike else [[each] for each in some]
 
 
 class _Own:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from esgd.engines.batched.optimizers import BatchedEquations, clipped
+from esgd.engines.batched.optimizers import BatchedEquations, Columns, clipped
 from esgd.engines.batched.trace import Traced
 from esgd.engines.computing import Computing
 from esgd.engines.network import LossFunction, Network
@@ -57,36 +57,43 @@ class BatchedNetwork:
         return found
 
     @torch.no_grad()
-    def step(
+    def steps(
         self,
         stacks: Stacked,
         buffers: Stacked,
-        batch: Batch,
+        batches: Sequence[Batch],
         settings: Any,
         *,
         equations: BatchedEquations,
-        factors: Sequence[float],
+        factors: Sequence[Sequence[float]],
         limits: Tensor | None,
     ) -> None:
-        """Gradients and the update they lead to, as one function: recorded, or compiled, as a whole."""
+        """For one batch after another its gradients and the update they lead to, with the factors of that step. All is
+        one function: recorded, or compiled, as a whole."""
         used = [index for index, name in enumerate(stacks) if name not in self.unused]
-        columns, update = equations.begin(factors, used), equations.update
+        columns, update = [equations.begin(each, used) for each in factors], equations.update
         if update not in self._steps:
             self._steps[update] = Traced(self._stepping(update), self.module, compile=self.computing.compile)
-        forms = tuple((name, column.dim()) for name, column in columns.items())
+        forms = tuple((name, column.dim()) for name, column in columns[0].items())
         key = _count(stacks), repr(settings), forms, limits is None
-        self._steps[update](key, stacks, buffers, equations.state, columns, limits, batch)
+        self._steps[update](key, stacks, buffers, equations.state, _apart(columns), limits, batches)
 
     def _stepping(self, update: Callable[..., None]) -> Callable[..., None]:
-        def step(
-            stacks: Stacked, buffers: Stacked, state: Any, columns: Stacked, limits: Tensor | None, batch: Batch
+        def steps(
+            stacks: Stacked,
+            buffers: Stacked,
+            state: Any,
+            columns: Sequence[Columns],
+            limits: Tensor | None,
+            batches: Sequence[Batch],
         ) -> None:
-            gradients = self._used_slope(stacks, buffers, batch)
-            if limits is not None:
-                gradients = clipped(gradients, limits)
-            update(list(stacks.values()), state, gradients, columns)
+            for each, batch in zip(columns, batches, strict=True):
+                gradients = self._used_slope(stacks, buffers, batch)
+                if limits is not None:
+                    gradients = clipped(gradients, limits)
+                update(list(stacks.values()), state, gradients, each)
 
-        return step
+        return steps
 
     @torch.no_grad()
     def fitness(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> Float[Tensor, " n"]:
@@ -182,6 +189,15 @@ class EnteredLayers:
             return "the loss"
         name, layer = self._inside[-1]
         return f"layer {name!r} ({type(layer).__name__})" if name else f"{type(layer).__name__}.forward"
+
+
+def _apart(columns: Sequence[Columns]) -> Sequence[Columns]:
+    """The columns of several steps as tensors of their own: a compiled function is compiled again if two arguments that
+    were one tensor are two, as when a schedule begins to fall."""
+    if len(columns) == 1:
+        return columns
+    stacked = {name: torch.stack([each[name] for each in columns]).unbind() for name in columns[0]}
+    return [{name: values[number] for name, values in stacked.items()} for number in range(len(columns))]
 
 
 def _count(stacks: Stacked) -> int:

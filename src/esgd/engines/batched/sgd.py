@@ -14,7 +14,7 @@ from torch import Tensor
 
 from esgd._averages import IterateAverage
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
-from esgd.engines.batched.batches import together
+from esgd.engines.batched.batches import joined, together
 from esgd.engines.batched.chunk import Chunk
 from esgd.engines.batched.columns import over
 from esgd.engines.batched.network import BatchedNetwork
@@ -28,6 +28,9 @@ from esgd.population import OptimizerState
 from esgd.protocols import Batch, Step, continues, returns
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
+
+UNROLLED = 8
+"""SGD steps in one compiled call: between two calls Python takes as long as a small step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,7 @@ class BatchedTrajectory:
         self.batched, self.policies, self.seeds, self.step, self._take_scores = batched, policies, seeds, step, score
         self.setup, self.task, n = batched.setup, batched.setup.task, len(starts)
         self.chunk = Chunk.of(self.setup.genome, starts, batched.computing)
-        self.work, self.settings = Work(), policies[0].settings
+        self.work, self.settings, self._accumulate = Work(), policies[0].settings, policies[0].accumulate
         self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
@@ -118,13 +121,14 @@ class BatchedTrajectory:
             self.batched.network.enter(training=True).reseed(own)
             if begun is None:
                 dealt = together(self.task, self.seeds, s, self.settings)
-                begun = BegunEpoch(batches_of_steps(dealt, self.policies[0].accumulate))
+                begun = BegunEpoch(batches_of_steps(dealt, self._accumulate))
             else:
                 set_global_state(begun.state)
             steps, stacks = self._steps or inf, list(self.chunk.stacks.values())
-            for batches in islice(begun.batches, None if last == inf else int(last) - begun.number):
-                self._update(batches, s + begun.number / steps)
-                begun.number += 1
+            coming = islice(begun.batches, None if last == inf else int(last) - begun.number)
+            for taken in joined(coming, self._steps_in_a_call(averages)):
+                self._update(taken, [s + (begun.number + n) / steps for n in range(len(taken))])
+                begun.number += len(taken)
                 self._pull()
                 for average in averages:
                     average.take(stacks, epochs=1 / steps)
@@ -136,6 +140,13 @@ class BatchedTrajectory:
                 begun.state, self._begun = global_state(), begun
         self._placed = False
         self._moved_on()
+
+    def _steps_in_a_call(self, averages: Sequence[IterateAverage]) -> int:
+        """Several where a call is compiled and nothing looks at the weights in between."""
+        (_, optimizers), *others = self._optimizers
+        if others or self._accumulate > 1 or isinstance(optimizers, SeparateOptimizers) or averages or self._anchor:
+            return 1
+        return UNROLLED if self.batched.computing.compile else 1
 
     def _pull(self) -> None:
         """Towards the anchor, if this step, counted over the whole run, is one of those."""
@@ -161,18 +172,26 @@ class BatchedTrajectory:
         self._place = torch.full_like(self._place, self._places)
         self.fitness, self.moved = torch.full_like(self.fitness, torch.nan), torch.ones_like(self.moved)
 
-    def _update(self, batches: Sequence[Batch], epoch: float) -> None:
+    def _factors(self, epoch: float) -> list[float]:
+        """What the schedule of each row says."""
         step = self.step
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
-        samples = sum(self.task.size(_row(batch, 0)) for batch in batches) * self._repeats * len(self.policies)
         drawn = [schedule(moment) for schedule in self._schedules]
-        factors = [drawn[number] for number in self._schedule_of]
+        return [drawn[number] for number in self._schedule_of]
+
+    def _update(self, steps: list[tuple[Batch, ...]], epochs: Sequence[float]) -> None:
+        """One step or several, each with its batches and the epoch it is at."""
+        samples = sum(self.task.size(_row(batch, 0)) for batches in steps for batch in batches)
+        samples *= self._repeats * len(self.policies)
+        steps = self.batched.computing.to_device(steps)
+        factors = [self._factors(epoch) for epoch in epochs]
         (_, optimizers), *others = self._optimizers
-        if others or len(batches) > 1 or isinstance(optimizers, SeparateOptimizers):
-            self._update_apart(batches, factors)
+        if others or self._accumulate > 1 or isinstance(optimizers, SeparateOptimizers):
+            for batches, each in zip(steps, factors, strict=True):
+                self._update_apart(batches, each)
         else:
-            self.batched.step(
-                *(self.chunk.stacks, self.chunk.buffers, self._on_device(batches[0]), self.settings),
+            self.batched.steps(
+                *(self.chunk.stacks, self.chunk.buffers, [batch for (batch,) in steps], self.settings),
                 equations=optimizers,
                 factors=factors,
                 limits=self._limits,
@@ -191,7 +210,7 @@ class BatchedTrajectory:
     def _gradients(self, batches: Sequence[Batch]) -> list[Tensor | None]:
         """Those of each row, of one batch or the mean of several."""
         stacks, buffers = self.chunk.stacks, self.chunk.buffers
-        found = (self.batched.gradients(stacks, buffers, self._on_device(each), self.settings) for each in batches)
+        found = (self.batched.gradients(stacks, buffers, each, self.settings) for each in batches)
         if len(batches) == 1:
             return next(found)
         rows = [[_row(batch, i) for batch in batches] for i in range(len(self.policies))]
@@ -200,9 +219,6 @@ class BatchedTrajectory:
         for gradients, weights in zip(found, shares.unbind(dim=1), strict=True):
             total = [_plus(*each, weights) for each in zip(total, gradients, strict=True)]
         return total
-
-    def _on_device(self, batch: Batch) -> Batch:
-        return self.batched.computing.to_device(batch)
 
     def measure(self) -> Float[Tensor, " n"]:
         with self.work.clock("fitness"):

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from esgd.engines.attributes import AttributeSnapshot
+from esgd.engines.compiled_code import keep_compiled_code
 from esgd.randomness import global_randomness
 
 VIEWS = {
@@ -46,11 +47,12 @@ class Traced:
 
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
         """Call it; `key` stands for all arguments but the last, the batch, whose form is looked at."""
-        key = (key, *_form(arguments[-1]))
+        key = (key, *form(arguments[-1]))
         known = key in self._recordings
         if not known and len(self._recordings) >= REMEMBERED:
             return self._function(*arguments)  # so many shapes: none of them comes often
         if self._compile and not known:
+            keep_compiled_code()
             self._recordings[key] = torch.compile(self._record(arguments), dynamic=False)
         elif not known:
             self._recordings[key] = None
@@ -95,7 +97,7 @@ def _without_idle_views(recording: torch.fx.GraphModule) -> torch.fx.GraphModule
     return recording
 
 
-def _form(batch: Any) -> list[Hashable]:
+def form(batch: Any) -> list[Hashable]:
     """What a recording depends on: structure, shapes, dtypes, strides; other values by themselves."""
     leaves, structure = pytree.tree_flatten(batch)
     forms = [(leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else leaf for leaf in leaves]

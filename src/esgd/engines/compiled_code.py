@@ -1,0 +1,33 @@
+"""Where compiled code is kept: in the user's cache folder, so that the next run starts at once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from platformdirs import user_cache_path
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def keep_compiled_code() -> None:
+    """Name the folder to torch, before it compiles for the first time. One that the user has chosen stays.
+
+    torch's own choice is a folder with a known name in the folder for temporary files: gone after a restart or in the
+    next container, and on a shared machine open to whoever makes it first. Our folder belongs to the user alone. torch
+    decides by the code and its own version what can be used again.
+    """
+    if VARIABLE in os.environ:
+        return
+    with suppress(OSError):  # no home, or one that cannot be written: torch's own choice
+        folder = compiled_code_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            os.environ[VARIABLE] = str(folder)
+
+
+def compiled_code_folder() -> Path:
+    """One for each version of torch, so that what an old one left can be deleted as a whole."""
+    return user_cache_path("esgd", appauthor=False) / "compiled" / f"torch-{torch.__version__}"

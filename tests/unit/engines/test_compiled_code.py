@@ -1,0 +1,38 @@
+"""Compiled code is kept in a folder of the user's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from esgd.engines.compiled_code import VARIABLE, keep_compiled_code
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # so that it is put back afterwards
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_the_folder_is_the_users_own_and_named_after_the_version_of_torch(tmp_path: Path) -> None:
+    keep_compiled_code()
+    folder = tmp_path / "esgd" / "compiled" / f"torch-{torch.__version__}"
+    assert os.environ[VARIABLE] == str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/elsewhere")
+    keep_compiled_code()
+    assert os.environ[VARIABLE] == "/elsewhere"
+
+
+def test_where_no_folder_can_be_made_torch_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    keep_compiled_code()
+    assert VARIABLE not in os.environ
