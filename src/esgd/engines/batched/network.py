@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from esgd.engines.batched.optimizers import BatchedEquations, Columns, clipped
+from esgd.engines.batched.columns import Columns
+from esgd.engines.batched.optimizers import BatchedEquations, clipped
 from esgd.engines.batched.trace import Traced
 from esgd.engines.computing import Computing
 from esgd.engines.network import LossFunction, Network
