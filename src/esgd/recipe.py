@@ -16,6 +16,7 @@ from torch import Generator
 from esgd._notebook_cards import card
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
+from esgd._situation import Situation
 from esgd._validation import check_field, check_species, is_count
 from esgd._wording import duration, in_words
 from esgd.budget import Budget
@@ -58,7 +59,7 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.sizes import Each, PerIndividual, Situation, Size, Timed, size_in
+from esgd.sizes import Each, PerIndividual, Size, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 
 __all__ = ["FineTuning", "Recipe"]
