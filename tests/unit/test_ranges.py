@@ -18,7 +18,12 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Recipe, Vmap, rules
+from esgd._initialization import prepare
 from esgd.cli.overrides import overridden
+from esgd.engines.cluster.job_queue import JobDurations
+from esgd.engines.cluster.messages import run_sent_job, serialized_jobs, store_individuals
+from esgd.engines.contract import NetworkState, Stack
+from esgd.engines.range_test import RangeTest
 from esgd.errors import RecipeError
 from esgd.generation import Generation
 from esgd.protocols import Setup, Tick
@@ -122,6 +127,18 @@ def test_every_engine_finds_the_same() -> None:
         assert other[0].ranges == loop[0].ranges
         if isinstance(engine, Pool):
             assert not difference(contents(other[-1].population), contents(loop[-1].population))
+
+
+def test_a_range_test_travels_to_a_cluster_and_gives_the_same() -> None:
+    setup = prepare(learnable(), Recipe(**SMALL), 0)
+    kernel, one = Loop(threads=1).kernel(setup), NetworkState(*setup.genome.read(setup.genome.template))
+    job = RangeTest(start=one, policy=esgd.Policy(optimizer="sgd", hyper={"lr": 1.0}))
+    (sent,) = serialized_jobs([job]).take()
+    answer = run_sent_job(sent, kernel, Stack(one.row[None], {}))
+    assert store_individuals(sent, answer).values == job.run(kernel).values
+    durations = JobDurations()
+    durations.note([job], 1.0)
+    assert durations.usual([job]) == inf, "one job is too few to know"
 
 
 def test_the_ledger_counts_the_test() -> None:
