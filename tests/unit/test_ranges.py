@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from math import inf, nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +18,21 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Recipe, Vmap, rules
+from esgd._initialization import prepare
+from esgd.cli.overrides import overridden
+from esgd.engines.cluster.job_queue import JobDurations
+from esgd.engines.cluster.messages import run_sent_job, serialized_jobs, store_individuals
+from esgd.engines.contract import NetworkState, Stack
+from esgd.engines.range_test import RangeTest
 from esgd.errors import RecipeError
 from esgd.generation import Generation
+from esgd.protocols import Setup, Tick
 from esgd.ranges import FoundRange, rate_at, read_ranges, search
 from esgd.recipe import FineTuning
 from esgd.report import run_page
 from esgd.run.line import line_fault
 from esgd.species import Adam, AutoRate, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
+from esgd.studies import Study
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, RECORDING_SGD, RecordingSgd, ask, batchnorm_mlp, classify, mlp, random_data
 
@@ -119,6 +129,18 @@ def test_every_engine_finds_the_same() -> None:
             assert not difference(contents(other[-1].population), contents(loop[-1].population))
 
 
+def test_a_range_test_travels_to_a_cluster_and_gives_the_same() -> None:
+    setup = prepare(learnable(), Recipe(**SMALL), 0)
+    kernel, one = Loop(threads=1).kernel(setup), NetworkState(*setup.genome.read(setup.genome.template))
+    job = RangeTest(start=one, policy=esgd.Policy(optimizer="sgd", hyper={"lr": 1.0}))
+    (sent,) = serialized_jobs([job]).take()
+    answer = run_sent_job(sent, kernel, Stack(one.row[None], {}))
+    assert store_individuals(sent, answer).values == job.run(kernel).values
+    durations = JobDurations()
+    durations.note([job], 1.0)
+    assert durations.usual([job]) == inf, "one job is too few to know"
+
+
 def test_the_ledger_counts_the_test() -> None:
     auto, fixed = (run(learnable(), generations=1, species=each)[0] for each in ("auto", Recipe().species))
     steps = sum(each.steps for each in auto.ranges)
@@ -168,6 +190,22 @@ def test_a_training_loss_that_is_not_finite_leaves_the_usual_ranges_and_a_note()
     assert read_ranges(first.state.history) == first.ranges
 
 
+class Plain:
+    """An engine that somebody else has written: its sessions have the four verbs and no more."""
+
+    @contextmanager
+    def open(self, setup: Setup, tick: Tick) -> Iterator[Any]:
+        with Loop(threads=1).open(setup, tick) as session:
+            verbs = {name: getattr(session, name) for name in ("train", "evaluate", "unite", "spent")}
+            yield SimpleNamespace(**verbs)
+
+
+def test_an_engine_that_cannot_test_leaves_the_usual_ranges_and_a_note() -> None:
+    (first,) = run(learnable(), Plain(), generations=1)
+    assert tops(first) == {"sgd": 0.5, "adam": 0.01}
+    assert any("This engine cannot test" in note.text for note in first.notes)
+
+
 class Frozen(nn.Module):
     """A frozen first layer, BatchNorm and dropout."""
 
@@ -206,6 +244,13 @@ def test_a_word_or_an_optimizer_class_is_a_species() -> None:
         FineTuning(species=Once(species=Adam(lr="auto")))
     with pytest.raises(RecipeError, match="breadth=0.5"):
         AutoRate(breadth=0.5)
+
+
+def test_the_command_line_takes_the_words() -> None:
+    digits = Study(name="d", about="", task=lambda seed: learnable(), recipe=Recipe(), single=Sgd(lr=0.1))
+    assert overridden(digits, ["species=auto"]).recipe.species == Recipe(species="auto").species
+    assert overridden(digits, ["species=adamw"]).recipe.species == Recipe(species="adamw").species
+    assert overridden(digits, ["species.species.1.lr=auto"]).recipe.species.species[1].lr == AutoRate()
 
 
 def test_auto_is_found_inside_other_species_and_has_its_own_breadth() -> None:
