@@ -23,8 +23,8 @@ def recipe(cfg: DictConfig | Mapping[str, Any], *, allow: Collection[str] = ()) 
     A config is data. It names our own values, and code of the packages in `allow`; `_target_` is refused.
     Interpolations are resolved, with OmegaConf's resolvers and those that your program has registered.
 
-    >>> recipe({"population": 8, "mutation": {"kind": "gaussian", "sigma": 0.01}}).mutation
-    Gaussian(sigma=0.01, gamma=None, scale=None)
+    >>> recipe({"population": 8, "mutation": {"kind": "gaussian", "sigma": 0.01}}).mutation.sigma
+    0.01
     """
     package = _package()
     table = cfg

@@ -50,7 +50,7 @@ class Table:
         So a row of weight 2 is the same as two rows, and no copy of a row that SGD sees is seen by selection.
 
         >>> twice = Table(np.array([[3.0], [1.0], [3.0]]), np.zeros((3, 1)), np.ones(3))
-        >>> twice.distinct().weight.tolist()
+        >>> sorted(twice.distinct().weight.tolist())
         [1.0, 2.0]
         """
         rows = np.ascontiguousarray(np.hstack([self.x, self.y])) + 0.0  # -0.0 and 0.0 are one number, and two bytes
