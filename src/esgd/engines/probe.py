@@ -15,6 +15,7 @@ import torch
 
 from esgd.engines.computing import torch_threads
 from esgd.engines.network import Network
+from esgd.engines.resident import with_data_on_device
 from esgd.engines.sequential import Loop
 from esgd.policies import Policy
 from esgd.population import Population
@@ -123,7 +124,8 @@ def epoch_steps(task: Task, policy: Policy) -> int:
 @torch.no_grad()
 def seconds_per_fitness(engine: Loop, setup: Setup, lasting: float = LASTING) -> float:
     """Seconds of one fitness: of its statistics, and of as many of its parts as there is time for."""
-    task, network = setup.task, Network(setup, engine.computing)
+    network = Network(with_data_on_device(setup, engine.computing), engine.computing)
+    task = network.setup.task
     known = task.fitness_samples() if isinstance(task, Counts) else None
     with torch_threads(engine.threads):
         begun = perf_counter()

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -22,6 +24,8 @@ from benchmarks.memory import slopes, steepest
 from benchmarks.mishaps import lines_of_code
 from benchmarks.processes import Written, family
 from benchmarks.results import Row, save, spread
+from benchmarks.simulation import LOST_NODE, TODAY, Cluster, phase
+from benchmarks.simulation import generation as simulated
 from benchmarks.speed import rows
 from benchmarks.table import page
 from benchmarks.workloads import ALL, MOMENTA, RATES, WORKLOADS, Workload
@@ -244,3 +248,26 @@ def test_the_end_of_a_long_run_is_held_against_its_beginning(tmp_path: Path) -> 
 def test_memory_is_watched_over_whole_generations(tmp_path: Path) -> None:
     found = run("memory", tmp_path, "--only", "loop on one thread")["memory"]["loop on one thread"]
     assert min(found["by_offspring"]["peak_bytes"]) > found["row_bytes"] > 0
+
+
+def test_a_simulated_generation_of_equal_workers_is_the_sum_of_its_terms() -> None:
+    even = Cluster(workers=20, spread=0.0, slowed=0.0, node_days=1e9, driver=0.0)
+    moved = 8 * (3 + 2) * 20 * 10e6 / 10e9  # rows through the driver: three times all, and all to each of two nodes
+    assert simulated(even, TODAY, Random(0)) == pytest.approx(60 + 4 * 1 + moved)
+    busy_driver = simulated(replace(even, driver=10.0), TODAY, Random(0))
+    assert busy_driver == pytest.approx(19 * 10 + 60 + 4 * 1 + moved)  # the last of twenty is sent after 190 seconds
+
+
+def test_in_a_simulation_a_lost_node_costs_its_work_and_the_time_to_notice() -> None:
+    even = Cluster(workers=16, spread=0.0, slowed=0.0, driver=0.0, node_days=1e9)
+    lost = phase(replace(even, node_days=1e-6), TODAY, 16, 60.0, 0.0, Random(0))
+    assert 60 + LOST_NODE < lost < 120 + LOST_NODE
+
+
+@pytest.mark.slow
+def test_the_script_for_gpus_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with patch.object(sys, "argv", ["gpu", "--quick", "--device", "cpu", "--only", "W1"]):
+        import_module("benchmarks.gpu").main()
+    answers = json.loads(capsys.readouterr().out.splitlines()[-1])["workloads"]["W1"]
+    assert answers["two runs are bit-identical"] == {"loop": True, "vmap": True}
+    assert not any(isinstance(answer, str) for answer in answers.values())  # the name of an error
