@@ -16,7 +16,7 @@ from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import BatchForm
-from esgd.tasks.inspection import Concern, concerns
+from esgd.tasks.inspection import concerns
 from esgd.tasks.losses import Loss, constant_loss, never_negative
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
@@ -25,7 +25,7 @@ from esgd.tasks.outputs import average_for
 from esgd.tasks.reading import Reader, divided
 from esgd.tasks.samples import some_samples
 from esgd.tasks.selection import checked_selection, is_own_fitness
-from esgd.tasks.sources import CutsItself, Noted, Source, StackedSource, batches_of
+from esgd.tasks.sources import Concern, CutsItself, Noted, Source, StackedSource, batches_of
 from esgd.tasks.weights import target_weights
 
 BATCH_SIZE = 32  # where neither the task nor a loader says one
