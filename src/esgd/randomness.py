@@ -92,13 +92,14 @@ def brief_randomness(seed: int) -> Iterator[None]:
         with global_randomness(seed):
             yield
         return
-    state, torch_state, bits = random.getstate(), torch.default_generator.get_state(), np.random.get_bit_generator()
-    np.random.set_bit_generator(np.random.MT19937(0) if bits is _spare() else _spare())
+    numpy: Any = np.random  # whose stubs leave out the two functions
+    state, torch_state, bits = random.getstate(), torch.default_generator.get_state(), numpy.get_bit_generator()
+    numpy.set_bit_generator(np.random.MT19937(0) if bits is _spare() else _spare())
     seed_globals(seed)
     try:
         yield
     finally:
-        np.random.set_bit_generator(bits)
+        numpy.set_bit_generator(bits)
         torch.default_generator.set_state(torch_state)
         random.setstate(state)
 

@@ -67,10 +67,12 @@ class BatchForm:
     def size(self, batch: Batch) -> int:
         """How many samples a batch has."""
         if self.length is not None:
-            found = self.length(batch)
-            if not is_count(found):
-                raise TaskError(f"batch_length returned {found!r} for a batch. It must return how many samples it has.")
-            return found
+            counted = self.length(batch)
+            if not is_count(counted):
+                raise TaskError(
+                    f"batch_length returned {counted!r} for a batch. It must return how many samples it has."
+                )
+            return counted
         found = _samples(batch)
         if found is None:
             raise TaskError(

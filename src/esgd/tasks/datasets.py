@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -145,10 +145,10 @@ class Iterated:
         return None
 
     def steps(self, batch_size: int) -> int | None:
-        length = getattr(self.dataset, "__len__", None)
-        if length is None:
+        if not isinstance(self.dataset, Sized):
             return None
-        return length() // batch_size if self.drop_last else ceil(length() / batch_size)
+        samples = len(self.dataset)
+        return samples // batch_size if self.drop_last else ceil(samples / batch_size)
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         return iter(self._loader(batch_size))

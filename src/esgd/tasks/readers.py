@@ -47,10 +47,13 @@ class AddressedBatches:
 
     def __getitems__(self, address: Address) -> Batch:
         seed, indices = address
-        several = isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None
         with brief_randomness(seed):
-            samples = self.dataset.__getitems__(indices) if several else [self.dataset[index] for index in indices]
-            return plain(collated(samples, self.collate))
+            return plain(collated(self._samples(indices), self.collate))
+
+    def _samples(self, indices: list[int]) -> list[Any]:
+        if isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None:
+            return self.dataset.__getitems__(indices)
+        return [self.dataset[index] for index in indices]
 
 
 class Readers:
@@ -88,7 +91,7 @@ class _Loader:
 
     def __init__(self, batches: AddressedBatches, workers: int, options: Mapping[str, Any]) -> None:
         self._addresses = _Addresses()
-        self._loader = DataLoader(
+        self._loader: DataLoader[Any] = DataLoader(
             batches,  # type: ignore[arg-type]  # which is asked for whole batches
             batch_sampler=self._addresses,  # type: ignore[arg-type]
             num_workers=workers,

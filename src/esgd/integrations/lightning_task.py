@@ -1,0 +1,270 @@
+"""A `LightningModule` as a task: `training_step` is the loss, and what `validation_step` logs is the fitness.
+
+Nothing of Lightning is imported. A module is called without a `Trainer`; for the time of a step, `self.log` writes down
+what it is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from esgd._batches import copied, to_device
+from esgd._validation import is_count
+from esgd.errors import TaskError, did_you_mean
+from esgd.genome import build
+from esgd.protocols import Batch, Settings
+from esgd.randomness import Seeds
+from esgd.tasks.batch_forms import BatchForm
+from esgd.tasks.metrics import scalar
+from esgd.tasks.sources import Concern, CutsItself, Noted, Source
+
+BATCH_SIZE = 32  # where a loader has batches of its own
+PROBE = Seeds(0, ("lightning",))
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """What torchmetrics has: a metric that sums up batches, and is logged as it is."""
+
+    def compute(self) -> Any: ...
+
+    def reset(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """The logged value that selection goes by: its name, and "min" or "max"."""
+
+    name: str
+    mode: str = "min"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise TaskError(
+                f"mode={self.mode!r} is neither 'min' nor 'max': whether {self.name!r} is better low or high."
+            )
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.mode == "min" else -1
+
+
+class LightningTask:
+    """Training and validation of a module as Lightning has them, for engines of ours.
+
+    A batch is (number, batch) for a step that takes `batch_idx`, and (batch,) for one that does not: then it is tensors
+    alone, and `Vmap` can stack it.
+    """
+
+    def __init__(
+        self,
+        make_module: Callable[[], nn.Module],
+        train: Source,
+        fitness: Source,
+        *,
+        monitor: Monitored,
+        batch_length: Callable[[Batch], int] | None = None,
+        nonnegative: bool = False,
+    ) -> None:
+        self.model, self._train, self._fitness = make_module, train, fitness
+        self._form, self._monitor, self._numbered = BatchForm(length=batch_length), monitor, dict[str, bool]()
+        self.batch_size = (train.batch_size if isinstance(train, CutsItself) else None) or BATCH_SIZE
+        self._metric = self._probed()
+        self.nonnegative = nonnegative and self._metric is None and monitor.mode == "min"
+
+    @property
+    def select(self) -> tuple[str, str]:
+        return self._monitor.name, self._monitor.mode
+
+    @property
+    def average(self) -> Any:
+        raise TaskError(
+            "LightningModules make no ensemble that has a validation_step. Use result.soup(), or average what "
+            "result.top(5) predict."
+        )
+
+    def prepare(self, module: nn.Module, settings: Settings) -> None:
+        for name in settings:
+            if name != "batch_size":
+                raise TaskError(
+                    f"the setting {name!r} means nothing to a LightningModule. {did_you_mean(name, ['batch_size'])}"
+                )
+        self._size_of_batches(settings)
+
+    def batches(self, seeds: Seeds, settings: Settings) -> Iterable[Batch]:
+        epoch = self._train.epoch(seeds, self._size_of_batches(settings))
+        return (self._for("training_step", number, batch) for number, batch in enumerate(epoch))
+
+    def steps(self, settings: Settings) -> int | None:
+        size = self._size_of_batches(settings)
+        return self._train.steps(size) if isinstance(self._train, CutsItself) else None
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        with logged(module):
+            found = _step(module, "training_step", batch)
+        loss = found.get("loss") if isinstance(found, Mapping) else found
+        if not isinstance(loss, Tensor):
+            raise TaskError(
+                f"training_step returned {type(found).__name__}. It must return the loss, or a dict with 'loss'; a "
+                f"batch cannot be skipped."
+            )
+        return loss
+
+    def parts(self, order: Sequence[int] | None = None) -> Iterable[tuple[int, Batch]]:
+        if self._metric is not None:
+            return [(0, None)]
+        return self._validated(order)
+
+    def fitness(self, module: nn.Module, batch: Batch) -> Tensor:
+        if batch is None:
+            return self._monitor.sign * scalar(self._values(module)[self._monitor.name], repr(self._monitor.name))
+        with logged(module) as values:
+            _step(module, "validation_step", batch)
+        return self._monitor.sign * scalar(values[self._monitor.name], repr(self._monitor.name)) * self.size(batch)
+
+    def size(self, batch: Batch) -> int:
+        if batch is None:
+            return self._fitness.samples or sum(self.size(each) for _, each in self._validated())
+        return self._form.size(batch[-1])
+
+    def divisor(self, batch: Batch) -> float:
+        return 1 if batch is None else self.size(batch)
+
+    def calibration(self, samples: int) -> Iterator[Batch]:
+        seen = 0
+        for number, batch in self._train.parts(self.batch_size):
+            yield self._for("training_step", number, batch)
+            seen += self._form.size(batch)
+            if seen >= samples:
+                return
+
+    def fitness_metrics(self, module: nn.Module) -> dict[str, float]:
+        """Everything that `validation_step` logs, over the whole split."""
+        return {name: float(scalar(value, repr(name))) for name, value in self._values(module).items()}
+
+    def test(self, module: nn.Module) -> dict[str, float]:
+        """Nothing: `trainer.test(result.model)` is Lightning's own."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "lightning",
+            "monitor": list(self.select),
+            "batch_size": self.batch_size,
+            "train": self._train.describe(),
+            "fitness": self._fitness.describe(),
+        }
+
+    def data(self) -> list[Any]:
+        return [self._train.data(), self._fitness.data()]
+
+    def look(self, network: nn.Module) -> Iterator[Concern]:
+        for split in (self._train, self._fitness):
+            if isinstance(split, Noted):
+                yield from split.notes
+
+    def constant_fitness(self) -> None:
+        """Not known: the loss is inside the module."""
+
+    @property
+    def _part_size(self) -> int:
+        return (self._fitness.batch_size if isinstance(self._fitness, CutsItself) else None) or 256
+
+    def _validated(self, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
+        """The parts of the fitness, as `validation_step` takes them."""
+        for number, batch in self._fitness.parts(self._part_size, order):
+            yield number, self._for("validation_step", number, batch)
+
+    def _for(self, step: str, number: int, batch: Batch) -> tuple[Any, ...]:
+        return (number, batch) if self._numbered[step] else (batch,)
+
+    def _size_of_batches(self, settings: Settings) -> int:
+        size = settings.get("batch_size", self.batch_size)
+        resizable = isinstance(self._train, CutsItself) and self._train.resizable
+        if not is_count(size) or ("batch_size" in settings and not resizable):
+            raise TaskError(
+                f"the setting batch_size={size!r} cannot be applied. It is a positive whole number, for a train loader "
+                f"without batches of its own."
+            )
+        return int(size)
+
+    @torch.no_grad()
+    def _values(self, module: nn.Module) -> dict[str, Any]:
+        """What `validation_step` logs, as Lightning has it at the end of an epoch: means over samples, and metrics."""
+        module.eval()
+        device, totals, counted = next(module.parameters()).device, dict[str, Any](), dict[str, int]()
+        for metric in module.modules():
+            if isinstance(metric, Metric):
+                metric.reset()
+        for _, each in self._validated():
+            with logged(module) as values:
+                _step(module, "validation_step", copied(to_device(each, device)))
+            for name, value in values.items():
+                if isinstance(value, Metric):
+                    totals[name] = value
+                else:
+                    totals[name] = totals.get(name, 0.0) + scalar(value, repr(name)) * self.size(each)
+                    counted[name] = counted.get(name, 0) + self.size(each)
+        return {
+            name: value.compute() if isinstance(value, Metric) else value / counted[name]
+            for name, value in totals.items()
+        }
+
+    @torch.no_grad()
+    def _probed(self) -> str | None:
+        """Look at what one batch logs. Returns the name of the metric that is monitored, None for a plain value."""
+        module = build(self.model, PROBE).eval()
+        self._numbered = {name: takes_number(getattr(module, name)) for name in ("training_step", "validation_step")}
+        found = list(islice(self._validated(), 1))
+        if not found:
+            raise TaskError("the validation data have no batches. Selection needs at least one.")
+        with logged(module) as values:
+            _step(module, "validation_step", copied(found[0][1]))
+        name = self._monitor.name
+        if name not in values:
+            raise TaskError(
+                f"monitor={name!r} is not what validation_step logs. {did_you_mean(name, values)} Log it there, with "
+                f"self.log({name!r}, …): hooks at the end of an epoch are not called."
+            )
+        return name if isinstance(values[name], Metric) else None
+
+
+@contextmanager
+def logged(module: nn.Module) -> Iterator[dict[str, Any]]:
+    """What the module logs meanwhile, by name."""
+    values = dict[str, Any]()
+
+    def log(name: str, value: Any, *_: Any, **__: Any) -> None:
+        values[name] = value.detach() if isinstance(value, Tensor) else value
+
+    module.__dict__["log"] = log
+    try:
+        yield values
+    finally:
+        del module.__dict__["log"]
+
+
+def _step(module: nn.Module, name: str, batch: tuple[Any, ...]) -> Any:
+    """Call a step as Lightning does: with the batch, and its number if it takes one."""
+    try:
+        return getattr(module, name)(*reversed(batch))
+    except RuntimeError as error:
+        if "not attached to a `Trainer`" in str(error):
+            raise TaskError(
+                f"{name} uses self.trainer, and a population has none. Give the module what it needs as arguments."
+            ) from error
+        raise
+
+
+def takes_number(step: Callable[..., Any]) -> bool:
+    """Whether a step takes the number of a batch."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in kinds for each in inspect.signature(step).parameters.values()) > 1
