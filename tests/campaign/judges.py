@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd as library
+from esgd import costs
 from esgd._initialization import prepare
-from esgd.cli import explain
 from esgd.engines import choose
 from esgd.errors import EsgdError, RecipeError, RunError
 from esgd.operators.start import loaded
@@ -72,8 +72,8 @@ def judge_recipe(table: Any) -> str | None:
         assert Recipe.from_dict(json.loads(json.dumps(spelt))).to_dict() == spelt, "it is not read back as it was"
         tomli_w.dumps(without_none(recipe.described()))
         recipe._repr_html_()
-        with patch.object(explain, "PROBE_SECONDS", 0.0):
-            json.dumps(explain.cost(_task(), recipe))
+        with patch.object(costs, "PROBE_SECONDS", 0.0):
+            json.dumps(costs.cost(_task(), recipe))
         started = getattr(recipe.start, "epochs", 0) <= SMALL["sgd_epochs"]
         if started and all(getattr(recipe, name) <= most for name, most in SMALL.items()):
             next(library.evolve(_task(), recipe, seed=0, engine="loop"))
@@ -157,7 +157,7 @@ def _resumed(change: Callable[[Path], Any]) -> str | None:
 
 
 def _explained(*words: str, files: dict[str, str] | None = None) -> str | None:
-    with _home() as home, patch.object(explain, "PROBE_SECONDS", 0.0):
+    with _home() as home, patch.object(costs, "PROBE_SECONDS", 0.0):
         for name, text in (files or {}).items():
             (home / name).write_bytes(text.encode(errors="surrogatepass"))
         return _answered("explain", *words, cwd=home, codes=(0, 2))

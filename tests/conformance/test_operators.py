@@ -74,7 +74,9 @@ def test_built_in_back_off_conforms(backoff: Any) -> None:
     check_backoff(backoff)
 
 
-@pytest.mark.parametrize("recombination", [intermediate, *RECOMBINATION], ids=str)
+@pytest.mark.parametrize(
+    "recombination", [intermediate, *RECOMBINATION], ids=lambda each: getattr(each, "__name__", str(each))
+)
 def test_built_in_recombination_conforms(recombination: Any) -> None:
     check_recombination(recombination)
 
