@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.results import Row, arguments, save
 from esgd.costs import cost
-from esgd.scaling import Workers, generation
 from esgd.errors import MissingDataError
+from esgd.scaling import Workers, generation
 from esgd.studies import Study, find_study
 
 EXPERIMENTS = ("bn50", "swb300", "cifar10", "ptb")

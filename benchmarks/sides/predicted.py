@@ -15,8 +15,8 @@ import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.workloads import mlp, taught
 from esgd.costs import cost
-from esgd.scaling import Workers
 from esgd.engines.computing import cores
+from esgd.scaling import Workers
 
 POPULATION, SAMPLES, QUICK_SAMPLES, LONG = 12, 3072, 128, 1000
 
