@@ -186,7 +186,7 @@ class Recipe:
     def within(budget: Budget, task: Task, engine: str | Engine = "auto", *, rules: str = "ours") -> Recipe:
         """The recipe by these rules for a time such as "30m" or 1800 seconds, or for an amount of `esgd.Work`.
 
-        Of a time, steps of the task's own network are measured on the engine, in at most 2% of it. K_s is `Timed`: it
+        Of a time, steps of the task's own network are measured on the engine, in about 2% of it. K_s is `Timed`: it
         follows the clock, so that the run ends when the time is over.
         """
         planning = import_module("esgd.planning")  # it is above a recipe: it measures engines
