@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from math import inf, nan
 from pathlib import Path
@@ -55,6 +57,11 @@ def run(task: esgd.Supervised, engine: Any = "loop", **changes: Any) -> list[Gen
     return list(esgd.evolve(task, Recipe(**SMALL | changes), seed=0, engine=engine))
 
 
+@cache
+def whole() -> list[Generation]:
+    return run(learnable())
+
+
 def tops(generation: Generation) -> dict[str, float]:
     return {each.optimizer: each.top for each in generation.ranges}
 
@@ -87,7 +94,7 @@ def test_a_negative_loss_can_fall_as_well() -> None:
 
 
 def test_what_was_found_is_drawn_from_and_stands_in_the_history() -> None:
-    first, second = run(learnable())
+    first, second = whole()
     assert set(tops(first)) == {"sgd", "adam"}
     assert not second.ranges
     assert "ranges" not in second.record()
@@ -151,15 +158,15 @@ def test_the_ledger_counts_the_test() -> None:
 
 def test_a_resumed_run_repeats_what_was_found_and_tests_nothing(tmp_path: Path) -> None:
     recipe = Recipe(**SMALL | {"species": Optimizer(name=RECORDING_SGD, lr="auto"), "generations": 3})
-    whole = esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False)
+    at_once = esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False)
     stop: Any = lambda generation: generation.k == 1  # noqa: E731
     esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False, run=tmp_path / "run", stop=stop)
     RecordingSgd.steps.clear()
     rest = esgd.fit(learnable(), recipe, seed=0, engine="loop", progress=False, run=tmp_path / "run")
     assert len(RecordingSgd.steps) == 2 * 3 * 10, "two generations of three individuals, and no step more"
-    assert not difference(contents(rest.population), contents(whole.population))
-    assert rest.history[0]["ranges"] == whole.history[0]["ranges"]
-    assert [line["ledger"] for line in rest.history] == [line["ledger"] for line in whole.history]
+    assert not difference(contents(rest.population), contents(at_once.population))
+    assert rest.history[0]["ranges"] == at_once.history[0]["ranges"]
+    assert [line["ledger"] for line in rest.history] == [line["ledger"] for line in at_once.history]
 
 
 def test_a_run_that_goes_on_with_auto_tests_once_and_says_so() -> None:
@@ -276,7 +283,7 @@ def test_our_rules_find_their_rates_unless_the_test_would_be_too_much_of_the_wor
 
 
 def test_the_report_shows_the_range_test() -> None:
-    generations = run(learnable())
+    generations = whole()
     lines = [each.record() for each in generations]
     page = run_page("mine", {}, lines)
     assert "Learning rates" in page
@@ -288,7 +295,7 @@ def test_the_report_shows_the_range_test() -> None:
     "damage", [{"top": 0}, {"top": "1"}, {"basis": "best"}, {"probes": [[1, 2]]}, {"optimizer": 3}]
 )
 def test_a_damaged_record_is_named(damage: dict[str, Any]) -> None:
-    line = run(learnable(), generations=1)[0].record()
+    line = deepcopy(whole()[0].record())
     assert not line_fault(line, 1)
     line["ranges"][0] |= damage
     assert line_fault(line, 1).startswith("'ranges' is")
