@@ -168,10 +168,11 @@ class Modules:
             )
 
     def __call__(self) -> nn.Module:
-        module: Any = self.make()
+        module = self.make()
         for name, arguments in (("setup", ("fit",)), ("configure_model", ())):
-            if hasattr(module, name):
-                getattr(module, name)(*arguments)
+            hook: Any = getattr(module, name, None)
+            if hook is not None:
+                hook(*arguments)
         return module
 
 
@@ -182,14 +183,15 @@ def _optimizer(module: Any) -> tuple[torch.optim.Optimizer, list[Any]]:
             f"{type(module).__name__} has automatic_optimization=False. Policies of a population train a network, so "
             f"its own optimization cannot be used. Return a loss from training_step."
         )
-    found = module.configure_optimizers()
+    found: Any = module.configure_optimizers()
     schedulers: Any = ()
     if isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, list | tuple) for each in found):
         found, schedulers = found
     if isinstance(found, list | tuple) and len(found) == 1:
         found = found[0]
     if isinstance(found, Mapping):
-        found, schedulers = found.get("optimizer"), [found["lr_scheduler"]] if "lr_scheduler" in found else []
+        schedulers = [found["lr_scheduler"]] if "lr_scheduler" in found else []
+        found = found.get("optimizer")
     if not isinstance(found, torch.optim.Optimizer):
         several = f"{len(found)} optimizers" if isinstance(found, list | tuple) else f"{type(found).__name__}"
         raise TaskError(
@@ -232,7 +234,7 @@ def _species(optimizer: torch.optim.Optimizer, schedule: Schedule, trainer: Any)
     return Inherited(species=pool, probability=0.75, jitter=0.3, offspring_only=True)
 
 
-def _name(kind: type) -> str:
+def _name(kind: type[torch.optim.Optimizer]) -> str:
     """The optimizer as a policy names it."""
     if getattr(torch.optim, kind.__name__, None) is kind:
         return kind.__name__.lower()

@@ -1,0 +1,235 @@
+"""Lightning: a real module and its data, what a Trainer's arguments become, and what is refused by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+import esgd
+from esgd.errors import EsgdError
+from esgd.schedules import CosineRun, Steps
+from esgd.testing import check_task
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of packages that it imports
+    lightning = pytest.importorskip("lightning.pytorch")
+    torchmetrics = pytest.importorskip("torchmetrics")
+
+from esgd.integrations.lightning import fit
+
+X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, :2].prod(dim=1) > 0).long()
+RECIPE = esgd.Recipe(population=2, generations=1, sgd_epochs=1)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning|torchmetrics")
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*|.*does not have many workers.*")
+        yield
+
+
+class Module(lightning.LightningModule):
+    def __init__(self, width: int = 8, lr: float = 0.02) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.network = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 2))
+        self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=2)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        loss = F.cross_entropy(self.network(x), y)
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        output = self.network(x)
+        self.accuracy(output, y)
+        self.log_dict({"val_loss": F.cross_entropy(output, y), "val_accuracy": self.accuracy}, prog_bar=True)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=self.hparams.lr, weight_decay=0.1)
+
+
+class Data(lightning.LightningDataModule):
+    def setup(self, stage: str) -> None:
+        self.train, self.val = TensorDataset(X[:90], Y[:90]), TensorDataset(X[90:], Y[90:])
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(self.train, 10, shuffle=True)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(self.val, 8)
+
+
+def trainer(**arguments: Any) -> Any:
+    usual = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    return lightning.Trainer(**{**usual, "enable_model_summary": False, "max_epochs": 60, **arguments})
+
+
+def trained(make: Any = Module, **changes: Any) -> esgd.Result:
+    usual = {"datamodule": Data(), "recipe": RECIPE, "seed": 0, "engine": "loop", "progress": False}
+    return fit(make, **{**usual, **changes})
+
+
+@pytest.mark.parametrize(("monitor", "mode"), [("val_loss", "min"), ("val_accuracy", "max")])
+def test_the_fitness_is_what_lightning_itself_measures_on_the_module_that_comes_back(monitor: str, mode: str) -> None:
+    result = trained(monitor=monitor, mode=mode)
+    (measured,) = trainer().validate(result.model, datamodule=Data(), verbose=False)
+    assert isinstance(result.model, Module)
+    assert result.model.hparams.lr == 0.02
+    assert abs(result.fitness) == pytest.approx(measured[monitor], rel=1e-5)
+    assert result.metrics == pytest.approx(measured, rel=1e-5)
+
+
+def test_a_module_is_a_task_that_keeps_the_contract() -> None:
+    task = trained(nonnegative=True).task
+    assert task is not None
+    check_task(task)
+    assert task.nonnegative
+
+
+def test_the_optimizer_of_the_module_is_the_centre_of_the_species_and_the_trainer_gives_work_and_clipping() -> None:
+    made = trainer(gradient_clip_val=0.5, max_epochs=20)
+    recipe = trained(recipe=None, trainer=made, stop=lambda generation: "enough").recipe
+    assert recipe is not None
+    pool = recipe.species.species  # type: ignore[attr-defined]
+    assert (pool.name, pool.clip_norm, pool.hyper) == ("adamw", 0.5, {"weight_decay": 0.1})
+    assert (pool.lr.low * pool.lr.high) ** 0.5 == pytest.approx(0.02)
+    assert pool.schedule == CosineRun()
+    spent = esgd.work.expected_work(esgd.work.Costs.of(trained().task, recipe), recipe)
+    assert spent == pytest.approx(20 * (3 * 90 + 30), rel=0.1)
+
+
+def test_a_run_of_modules_is_resumed_bit_identically(tmp_path: Path) -> None:
+    recipe = esgd.Recipe(population=2, generations=2, sgd_epochs=1)
+    whole = trained(recipe=recipe)
+    folder = {"recipe": recipe, "run": tmp_path, "report": False}
+    trained(stop=lambda generation: "enough", **folder)
+    assert torch.equal(trained(**folder).state.population.rows, whole.state.population.rows)
+
+
+class Batchwise(Module):
+    """Its steps take no number, so batches are tensors alone."""
+
+    def training_step(self, batch: Any) -> Any:  # type: ignore[override]
+        return {"loss": F.cross_entropy(self.network(batch[0]), batch[1])}
+
+    def validation_step(self, batch: Any) -> None:  # type: ignore[override]
+        self.log("val_loss", F.cross_entropy(self.network(batch[0]), batch[1]))
+
+
+def test_modules_whose_steps_take_no_number_are_trained_many_at_once() -> None:
+    loop, vmap = (trained(Batchwise, engine=engine).fitness for engine in ("loop", "vmap"))
+    assert loop == pytest.approx(vmap, rel=1e-5)
+
+
+def scheduled(make: Any) -> type[Module]:
+    class Scheduled(Module):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            return [optimizer], [make(optimizer)]
+
+    return Scheduled
+
+
+@pytest.mark.parametrize(
+    ("make", "schedule", "named"),
+    [
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 20, eta_min=0.05), CosineRun(floor=0.5), ""),
+        (lambda o: {"scheduler": lr_scheduler.MultiStepLR(o, [3, 7])}, Steps(after=(3, 7)), ""),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o), CosineRun(), "ReduceLROnPlateau"),
+    ],
+    ids=["cosine", "steps", "another"],
+)
+def test_a_scheduler_is_followed_or_named(make: Any, schedule: Any, named: str) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        recipe = trained(scheduled(make), recipe=None, trainer=trainer(), stop=lambda generation: "enough").recipe
+    assert recipe is not None
+    assert recipe.species.species.schedule == schedule  # type: ignore[attr-defined]
+    told = [str(each.message) for each in said if "changes nothing" in str(each.message)]
+    assert ([named in text for text in told]) == ([True] if named else [])
+
+
+class Watching(Module):
+    def on_train_epoch_end(self) -> None:
+        raise AssertionError("hooks are not called")
+
+
+def test_what_only_watches_is_listed_in_one_warning() -> None:
+    stopping = lightning.callbacks.EarlyStopping("val_loss")
+    with pytest.warns(UserWarning, match="on_train_epoch_end, min_epochs=2, EarlyStopping") as said:
+        trained(Watching, trainer=trainer(callbacks=[stopping], min_epochs=2))
+    assert len([each for each in said if "changes nothing" in str(each.message)]) == 1
+
+
+class Two(Module):
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.network.parameters(), lr=0.1)] * 2
+
+
+class Groups(Module):
+    def configure_optimizers(self) -> Any:
+        first, _, last = self.network
+        return torch.optim.SGD([{"params": first.parameters()}, {"params": last.parameters(), "lr": 0.5}], lr=0.1)
+
+
+class Stepping(Module):
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Whatever it does."""
+
+
+class Attached(Module):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", float(self.trainer.max_epochs))
+
+
+class Forgetful(Module):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_los", 1.0)
+
+
+MANUAL = type("ManualModule", (Module,), {"automatic_optimization": property(lambda self: False)})
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "manual optimization": (MANUAL, {}, "automatic_optimization=False"),
+    "two optimizers": (Two, {}, "returned 2 optimizers"),
+    "groups": (Groups, {"recipe": None}, "groups of parameters with other values of lr"),
+    "a hook": (Stepping, {}, "has on_before_optimizer_step.*would not be called"),
+    "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
+    "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
+    "a mode": (Module, {"mode": "best"}, "mode='best' is neither"),
+    "an instance": (Module(), {}, "make_module is a Module.*lambda: Module"),
+    "no module": (nn.Identity, {}, "not a LightningModule"),
+    "no data": (Module, {"datamodule": None}, "the train data are missing"),
+    "two loaders": (Module, {"datamodule": None, "train_dataloaders": [1, 2]}, "the train data are 2 loaders"),
+    "accumulation": (Module, {"trainer": {"accumulate_grad_batches": 2}}, "accumulate_grad_batches=2 cannot"),
+    "clipping by value": (
+        Module,
+        {"trainer": {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}},
+        "gradient_clip_algorithm",
+    ),
+    "fewer batches": (Module, {"trainer": {"limit_train_batches": 3}}, "limit_train_batches=3 cannot"),
+    "precision": (Module, {"trainer": {"precision": "64-true"}}, "precision='64-true' cannot"),
+    "too little work": (Module, {"recipe": None, "trainer": {"max_epochs": 1}}, "too little work for a population"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_done_is_refused_by_name_before_training(name: str) -> None:
+    make, changes, words = REFUSED[name]
+    if "trainer" in changes:
+        changes = {**changes, "trainer": trainer(**changes["trainer"])}
+    with pytest.raises(EsgdError, match=words):
+        trained(make, **changes)
