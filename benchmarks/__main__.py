@@ -14,7 +14,7 @@ from time import perf_counter
 from benchmarks.children import ROOT
 
 SCRIPTS = (
-    *("speed", "against_ray", "mishaps", "generation_cost", "joints"),
+    *("speed", "against_ray", "mishaps", "generation_cost", "joints", "loader"),
     *("memory", "growth", "long_runs", "cluster", "table"),
 )
 

@@ -47,7 +47,7 @@ def promised(results: Results) -> Iterator[str]:
     """Every row that has a target."""
     lines = [
         [part, *measured(row)]
-        for section in ("speed", "ray", "generation", "memory", "growth", "length", "cluster")
+        for section in ("speed", "ray", "generation", "memory", "growth", "length", "loader", "cluster")
         for part, found in results.get(section, {}).items()
         for row in found["rows"]
         if row["target"] is not None

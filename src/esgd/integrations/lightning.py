@@ -237,7 +237,7 @@ def _species(optimizer: torch.optim.Optimizer, schedule: Schedule, trainer: Any)
 def _name(kind: type[torch.optim.Optimizer]) -> str:
     """The optimizer as a policy names it."""
     if getattr(torch.optim, kind.__name__, None) is kind:
-        return kind.__name__.lower()
+        return str(kind.__name__).lower()
     if "." in kind.__qualname__ or kind.__module__ == "__main__":
         raise TaskError(
             f"the optimizer {kind.__qualname__} cannot be named in a recipe: it is not at the top of a module that can "

@@ -231,6 +231,12 @@ def test_a_joint_is_held_against_the_plain_run_of_its_round(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_loader_is_held_against_the_plain_loop_over_it(tmp_path: Path) -> None:
+    found = run("loader", tmp_path, "--only", "mlp,dicts")["loader"]
+    assert [len(part["ratios"]) for part in found.values()] == [1, 1]
+
+
+@pytest.mark.slow
 def test_growth_visits_four_sizes(tmp_path: Path) -> None:
     found = run("growth", tmp_path, "--only", "offspring")["growth"]["offspring"]
     assert found["sizes"] == [2, 4, 8, 16]
