@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import esgd
 from esgd.errors import RecipeError
-from esgd.randomness import Seeds, global_randomness
+from esgd.randomness import Seeds, brief_randomness, global_randomness
 from tests.small import classify, dropout_mlp
 
 address = st.lists(st.integers(-5, 1000) | st.text("abc./ ", max_size=4), max_size=4).map(tuple)
@@ -118,3 +118,27 @@ def test_another_seed_is_another_run() -> None:
 def test_a_seed_that_is_no_whole_number_is_refused(seed: object) -> None:
     with pytest.raises(RecipeError, match="is not a whole number. All randomness of a run is derived.*Use seed=0"):
         next(esgd.evolve(classify(), esgd.Recipe(population=2), seed=seed))
+
+
+def test_a_brief_loan_draws_what_a_long_one_does_and_gives_everything_back() -> None:
+    def drawn() -> tuple[float, float, float]:
+        return float(torch.rand(())), random.random(), float(np.random.rand())  # noqa: NPY002
+
+    with global_randomness(7):
+        long = drawn()
+    with global_randomness(1):
+        expected = [drawn(), drawn()]
+    with global_randomness(1):
+        first = drawn()
+        with brief_randomness(7):
+            brief = drawn()
+            with brief_randomness(8):
+                drawn()
+        second = drawn()
+    assert brief == long
+    assert [first, second] == expected
+    before = np.random.get_state()  # noqa: NPY002
+    with brief_randomness(7):  # outside of a long one
+        assert drawn() == long
+    after = np.random.get_state()  # noqa: NPY002
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from math import ceil
 from typing import Any, cast
@@ -86,7 +86,7 @@ class Mapped:
         chosen = Subset(cast(Dataset[Any], self.dataset), [places[place] for place in indices.tolist()])
         return Mapped(chosen, self.workers, collate=self.collate, batch_size=self.batch_size, options=self.options)
 
-    @property
+    @cached_property
     def _order(self) -> Order:
         return self.order or Shuffled(torch.arange(len(self.dataset)))
 
