@@ -42,7 +42,7 @@ def encode(value: Any) -> Any:
 
     >>> from esgd.schedules import Steps
     >>> encode(Steps(after=(80, 121)))
-    {'kind': 'steps', 'after': [80, 121], 'factor': 0.1}
+    {'kind': 'steps', 'after': [80, 121], 'factor': 0.1, 'warmup': 0.0}
     """
     if isinstance(value, FunctionType):
         return {"kind": kind_of(value)}
@@ -85,7 +85,7 @@ def decode(spelt: Any, *, allow: Collection[str] = (), name: str = "value") -> A
     `name` is what errors call the value.
 
     >>> decode({"kind": "steps", "after": [80, 121]})
-    Steps(after=(80, 121), factor=0.1)
+    Steps(after=(80, 121), factor=0.1, warmup=0.0)
     """
     return _decoded(spelt, allow, (name,))
 

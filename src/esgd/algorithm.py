@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from esgd._initialization import Origin, begin, prepare
+from esgd._initialization import Origin, begin
 from esgd._recorder import Recorder
 from esgd._steps import candidates, pick, sgd_step
 from esgd.budget import Budget
-from esgd.engines import choose
 from esgd.generation import Generation
-from esgd.planning import planned
+from esgd.planning import ready
 from esgd.protocols import Engine, Setup, Task, Tick
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
@@ -28,13 +27,11 @@ def evolve(
 ) -> Iterator[Generation]:
     """Train a population and yield every generation as it ends; without a recipe, by the rules of `esgd.rules.ours`.
 
-    `budget` is a time such as "30m", or an amount of work, that the epochs of the recipe are made to fit.
-
-    `resume` is the `state` of a generation, from which the run continues bit-identically, or a population of your own.
+    `budget`, a time such as "30m" or an amount of work, sets the epochs. `resume` is the `state` of a generation, from
+    which the run continues bit-identically, or a population of your own.
     """
-    recipe, engine = planned(task, recipe, budget, engine)
-    setup = prepare(task, recipe, seed, resume)  # bad input is refused here, not at the first generation
-    return in_turns(generations(setup, recipe, choose(engine, setup, recipe.load).engine, resume, tick))
+    setup, recipe, engine = ready(task, recipe, budget, engine, seed=seed, resume=resume)
+    return in_turns(generations(setup, recipe, engine, resume, tick))
 
 
 def generations(setup: Setup, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:
@@ -68,7 +65,6 @@ def generations(setup: Setup, recipe: Recipe, engine: Engine, resume: Origin, ti
                 del everyone  # two populations in memory at a time, not three
 
             # Ψ(k+1) ← Ψ(k)
-            generation = recorder.conclude(trained.population, session.spent())
-            state = generation.state
+            state = (generation := recorder.conclude(trained.population, session.spent())).state
             yield generation
             del generation

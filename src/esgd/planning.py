@@ -15,12 +15,12 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
-from esgd._initialization import prepare, rows_at_once
+from esgd._initialization import Origin, prepare, rows_at_once
 from esgd._steps import drawn
 from esgd._wording import duration
 from esgd.budget import Budget, seconds_in
 from esgd.engines.auto import EngineChoice, suited_loop
-from esgd.engines.choose import requested, settle
+from esgd.engines.choose import choose, requested, settle
 from esgd.engines.counting import count_step
 from esgd.engines.probe import epoch_steps
 from esgd.engines.speed import Speed, measure_speed
@@ -64,7 +64,16 @@ def within(budget: Budget, task: Task, engine: str | Engine = "auto", *, rules: 
     return plan(task, budget, engine, rules=rules).recipe
 
 
-def planned(
+def ready(
+    task: Task, recipe: Recipe | None, budget: Budget | None, engine: str | Engine, *, seed: int, resume: Origin
+) -> tuple[Setup, Recipe, Engine]:
+    """All that a run needs: what every worker must know, the recipe, and the engine. Bad input is refused here."""
+    recipe, engine = _planned(task, recipe, budget, engine)
+    setup = prepare(task, recipe, seed, resume)
+    return setup, recipe, choose(engine, setup, recipe.load).engine
+
+
+def _planned(
     task: Task, recipe: Recipe | None, budget: Budget | None, engine: str | Engine
 ) -> tuple[Recipe, str | Engine]:
     """The recipe of a run, by its budget if it has one, and the engine that was measured."""

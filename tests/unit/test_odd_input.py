@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from esgd import work
+from esgd import costs, work
 from esgd._serialization import decode
 from esgd._steps import drawn
 from esgd.errors import RecipeError

@@ -35,6 +35,7 @@ from esgd.operators import (
     Gaussian,
     GreedySoup,
     Inverse,
+    LoraProduct,
     Mated,
     MeanOfElites,
     Never,
@@ -219,7 +220,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(Elitist, Fresh, Carried, CarriedByMate, Averaged, FromFittest, RandomStart, Reestimated, Perturbed, Saved),
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
-        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup),
+        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup, LoraProduct),
         *(Funnel, Each, Shared, PerIndividual, Earned, Timed, Group, NoDecay),
     }
     assert spelt == covered

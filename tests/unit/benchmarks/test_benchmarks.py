@@ -197,7 +197,7 @@ def test_the_table_says_what_became_of_every_run(tmp_path: Path) -> None:
     save(tmp_path, "mishaps", "diverge", [], **about, answers={"esgd": [{"error": "no answer in 120 s"}]})
     text = page(json.loads((tmp_path / "results.json").read_text()))
     assert "| a worker is killed | esgd | 9 | 102.0% | 2 MB | 1 MB | 0.5 | 4 of 4 individuals with a fitness" in text
-    assert "1 worker lost and its work begun again, the same bits as undisturbed |" in text
+    assert "1 worker lost and its work begun again, bit-identical to the undisturbed run |" in text
     assert "3 of 4 individuals with a fitness, 1 given up, not the undisturbed result |" in text
     assert "no answer in 120 s |" in text
 
