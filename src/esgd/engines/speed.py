@@ -20,6 +20,7 @@ from esgd.protocols import Engine, Setup
 
 BATCHES, MOST = 4, 1000  # of an epoch that is timed, and such epochs at most
 LASTING = 0.3  # seconds of a measurement at most
+TOGETHER = 64  # individuals that are timed at most; of more, the time is that many times as long
 BRIEF = 0.25  # seconds of a measurement, below which few individuals are taken to need as long as many
 
 
@@ -68,7 +69,7 @@ def measure_speed(
     """
     one, workers = _one_worker(engine)
     plain: Any = replace(one, compile=False) if getattr(one, "compile", False) else one
-    shares = sorted({ceil(each / workers) for each in populations})
+    shares = sorted({min(TOGETHER, ceil(each / workers)) for each in populations})
     lasting, brief = min(LASTING, lasting), lasting < BRIEF
 
     def step(n: int, chosen: Sequence[Policy]) -> float:
@@ -92,7 +93,7 @@ def _mean_step(engine: Engine, setup: Setup, individuals: int, policy: Policy, l
     spent, epochs, more = 0.0, 0, 1
     with trial(engine, setup, individuals, BATCHES, policy) as train:
         train(1)  # the first time, something is imported, recorded or moved to the device
-        while spent < lasting and epochs < MOST:
+        while not epochs or (spent < lasting and epochs < MOST):
             spent, epochs, more = spent + train(more), epochs + more, 2 * more
     return spent / (batches * epochs)
 
