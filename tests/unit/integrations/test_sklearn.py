@@ -17,7 +17,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 from torch import nn
 
 import esgd
@@ -45,8 +45,16 @@ class Wide(nn.Sequential):
         super().__init__(nn.Linear(n_features, 12), nn.Tanh(), nn.Linear(12, n_outputs))
 
 
+CHECKS = {
+    f"{kind.__name__}-{number}-{getattr(check, 'func', check).__name__}": (estimator, check)
+    for kind in (EsgdClassifier, EsgdRegressor)
+    for number, (estimator, check) in enumerate(estimator_checks_generator(tiny(kind, recipe=SHORT, hidden=(16,))))
+}
+"""By names that are the same in every process: what an estimator prints has addresses in it."""
+
+
 @pytest.mark.slow
-@parametrize_with_checks([tiny(kind, recipe=SHORT, hidden=(16,)) for kind in (EsgdClassifier, EsgdRegressor)])
+@pytest.mark.parametrize(("estimator", "check"), CHECKS.values(), ids=CHECKS)
 def test_scikit_learn_finds_nothing_to_excuse(estimator: Any, check: Any) -> None:
     check(estimator)
 
