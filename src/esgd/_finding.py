@@ -9,7 +9,7 @@ from esgd.generation import Note, Noted, State
 from esgd.protocols import FindsRanges, Session, Setup
 from esgd.ranges import PROBE, FoundRange, usual_top
 from esgd.recipe import Recipe
-from esgd.species.auto import auto_pools, lowest_rate, tested_policy
+from esgd.species.auto import auto_pools, settled_range, tested_policy
 
 
 def with_ranges(session: Session, setup: Setup, recipe: Recipe, state: State) -> State:
@@ -29,7 +29,7 @@ def with_ranges(session: Session, setup: Setup, recipe: Recipe, state: State) ->
         tested = [
             FoundRange(optimizer=name, top=usual_top(name), basis="usual", start=0.0, probes=()) for name in pools
         ]
-    found = tuple(replace(each, low=lowest_rate(pools[each.optimizer], each.top)) for each in tested)
+    found = tuple(settled_range(pools[each.optimizer], each) for each in tested)
     noted = state.noted or Noted.of(state.history)
     noted = replace(noted, pending=(*noted.pending, *_notes(found)))
     return replace(state, ranges=(*state.ranges, *found), untold=found, noted=noted)

@@ -25,12 +25,16 @@ FLAT = 0.005  # by how much it must fall within a probe for a rate to have an ef
 EXPECTED_STEPS = 80
 """Steps that the test of one optimizer usually takes, looks at the loss included."""
 
-USUAL_TOPS: Mapping[str, float] = {"sgd": 0.5}
-"""The top of the range where nothing is found or nothing was tested: for optimizers other than these `USUAL_TOP`."""
-USUAL_TOP = 0.01
+USUAL: Mapping[str, tuple[float, float]] = {"sgd": (0.01, 0.5)}
+"""The ranges that suit most networks with scaled data; `USUAL_OF_OTHERS` is that of all other optimizers."""
+USUAL_OF_OTHERS = (3e-4, 0.01)
 
-Basis = Literal["fastest", "stable", "usual"]
-"""Why a top is what it is: the loss fell fastest there, it is the highest that does no harm, or nothing was found."""
+NEAR_USUAL = 10.0
+"""A top within this factor of the usual one does not speak against the usual range: it is the best for a few steps."""
+
+Basis = Literal["near", "fastest", "stable", "usual"]
+"""Why a range is what it is. "near": the test speaks for the usual one. "fastest": the loss fell most at its top.
+"stable": its top is the highest rate that does no harm. "usual": nothing was found."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,9 @@ class FoundRange:
     |--------------|----------------------------------------------------------------------------------------|
     | `optimizer`  | its name, as in `Policy.optimizer`                                                     |
     | `low`, `top` | the range                                                                              |
-    | `basis`      | "fastest": the loss fell most there. "stable": it fell nowhere, and this is the highest |
-    |              | rate at which it did not rise. "usual": every rate diverged; this is the usual top     |
+    | `basis`      | "near": the best rate was close to the usual top, so this is the usual range.          |
+    |              | "fastest": the loss fell most there. "stable": it fell nowhere, and this is the highest |
+    |              | rate at which it did not rise. "usual": every rate diverged; this is the usual range   |
     | `start`      | the loss before any step                                                               |
     | `probes`     | everything that was tried, in this order                                               |
     """
@@ -95,9 +100,23 @@ def read_ranges(history: Iterable[Mapping[str, Any]]) -> tuple[FoundRange, ...]:
     return tuple({each.optimizer: each for each in found}.values())
 
 
+def usual_range(optimizer: str) -> tuple[float, float]:
+    """The range where nothing speaks for another one.
+
+    >>> usual_range("sgd"), usual_range("adamw")
+    ((0.01, 0.5), (0.0003, 0.01))
+    """
+    return USUAL.get(optimizer, USUAL_OF_OTHERS)
+
+
 def usual_top(optimizer: str) -> float:
-    """The top of a range that nothing is known about."""
-    return USUAL_TOPS.get(optimizer, USUAL_TOP)
+    """The top of that range."""
+    return usual_range(optimizer)[1]
+
+
+def near_usual(found: FoundRange) -> bool:
+    """Whether a top is so close to the usual one that a few steps cannot tell which is better for a whole run."""
+    return 1 / NEAR_USUAL <= found.top / usual_top(found.optimizer) <= NEAR_USUAL
 
 
 def rate_at(halves: int) -> float:

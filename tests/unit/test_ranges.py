@@ -33,7 +33,7 @@ from esgd.ranges import FoundRange, rate_at, read_ranges, search
 from esgd.recipe import FineTuning
 from esgd.report import run_page
 from esgd.run.line import line_fault
-from esgd.species import Adam, AutoRate, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
+from esgd.species import Adam, AutoRate, Inherited, Mixture, Once, Optimizer, Sgd
 from esgd.studies import Study
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, RECORDING_SGD, RecordingSgd, ask, batchnorm_mlp, classify, mlp, random_data
@@ -99,8 +99,7 @@ def test_what_was_found_is_drawn_from_and_stands_in_the_history() -> None:
     assert not second.ranges
     assert "ranges" not in second.record()
     assert read_ranges(first.state.history) == first.ranges == second.state.ranges
-    for each in first.ranges:
-        assert each.low == pytest.approx(each.top / 30, rel=0.05)
+    assert [(each.low, each.top, each.basis) for each in first.ranges] == [(0.01, 0.5, "near"), (3e-4, 0.01, "near")]
     ranges = {each.optimizer: (each.low, each.top) for each in first.ranges}
     for generation in (first, second):
         for policy in generation.policies:
@@ -232,7 +231,7 @@ def test_frozen_layers_batchnorm_dropout_and_a_source_of_batches_are_tested_alik
     batches = [(x[i : i + 20], y[i : i + 20]) for i in range(0, 60, 20)]
     task = esgd.Supervised(Frozen, F.cross_entropy, train=lambda: iter(batches), fitness=(x, y))
     (first,) = run(task, generations=1)
-    assert all(each.basis == "fastest" for each in first.ranges)
+    assert all(each.probes and each.basis in ("near", "fastest") for each in first.ranges)
     assert first.guarantee == "held"
 
 
@@ -305,6 +304,22 @@ def test_a_damaged_record_is_named(damage: dict[str, Any]) -> None:
 
 
 def test_without_a_test_a_draw_is_from_the_usual_range() -> None:
-    assert AutoRate().below(0.5) == LogUniform(0.017, 0.5)
     drawn = Sgd(lr="auto", gamma=1.0)(ask())
-    assert 0.017 <= drawn.hyper["lr"] <= 0.5
+    assert drawn == Sgd(lr=(0.01, 0.5), gamma=1.0)(ask())
+
+
+@pytest.mark.parametrize(
+    ("rate", "top", "settled"),
+    [
+        (AutoRate(), 3.2, (0.01, 0.5, "near")),
+        (AutoRate(), 0.05, (0.01, 0.5, "near")),
+        (AutoRate(), 0.032, (0.0011, 0.032, "fastest")),
+        (AutoRate(), 32.0, (1.1, 32.0, "fastest")),
+        (AutoRate(breadth=30), 1.0, (0.033, 1.0, "fastest")),
+    ],
+)
+def test_the_usual_range_is_kept_unless_the_test_speaks_against_it(
+    rate: AutoRate, top: float, settled: tuple[float, float, str]
+) -> None:
+    found = rate.settled(FoundRange(optimizer="sgd", top=top, basis="fastest", start=1.0, probes=()))
+    assert (found.low, found.top, found.basis) == settled

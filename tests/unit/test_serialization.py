@@ -80,7 +80,7 @@ probability = st.floats(0.01, 1)
 positive = st.floats(1e-6, 1e6)
 ranges = st.tuples(positive, positive).map(lambda pair: (min(pair), max(pair)))
 floors = st.floats(0, 1)
-breadths = st.floats(1, 1e6).map(lambda breadth: AutoRate(breadth=breadth))
+breadths = st.one_of(st.none(), st.floats(1, 1e6)).map(lambda breadth: AutoRate(breadth=breadth))
 counts = st.integers(0, 10**6)
 
 any_schedule = st.one_of(

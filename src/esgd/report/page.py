@@ -29,6 +29,7 @@ from esgd.report.views import Embedded, embed, run_digest
 
 TEMPLATE = "page.html.j2"
 BASES = {
+    "near": "close to the usual one, which is kept",
     "fastest": "the loss fell most",
     "stable": "the highest that did not raise the loss",
     "usual": "the usual one; nothing was found",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, get_args
+
+from esgd.ranges import Basis
 
 LARGEST = 10**300
 """No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
@@ -163,7 +165,7 @@ def _range(value: Any) -> bool:
     return (
         isinstance(value, Mapping)
         and _text(value.get("optimizer"))
-        and value.get("basis") in ("fastest", "stable", "usual")
+        and value.get("basis") in get_args(Basis)
         and _rate(value.get("top"))
         and _measured(value.get("low"))
         and _measured(value.get("start"))

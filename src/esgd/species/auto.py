@@ -12,6 +12,7 @@ from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Draw, Species, SpeciesLike
 from esgd.randomness import Seeds
+from esgd.ranges import FoundRange
 from esgd.schedules import Constant
 from esgd.species.distributions import AutoRate, Uniform
 from esgd.species.mixture import Mixture
@@ -82,10 +83,10 @@ def _pools(value: Any) -> Iterator[Pool]:
         yield from _pools(tuple(getattr(value, each.name, None) for each in fields(value)))
 
 
-def lowest_rate(pool: Pool, top: float) -> float:
-    """The bottom of the range of a pool whose rates are found."""
+def settled_range(pool: Pool, found: FoundRange) -> FoundRange:
+    """The range that a pool draws from after a test has found this."""
     assert isinstance(pool.lr, AutoRate)
-    return pool.lr.below(top).low
+    return pool.lr.settled(found)
 
 
 def tested_policy(pool: Pool, seeds: Seeds) -> Policy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ import torch
 
 from esgd._validation import check_field, check_list, check_number, check_range
 from esgd.errors import RecipeError
+from esgd.ranges import FoundRange, near_usual, usual_range, usual_top
 
 _RANGE = (
     "A hyper-parameter is drawn from low to high, both included, finite and low ≤ high. Use for example (0.1, 0.9)."
@@ -18,6 +19,7 @@ _WHOLE = "A whole number is drawn from low to high, both included. Use for examp
 FURTHEST = 2**53
 """Ends of a range of whole numbers: those that a float tells apart."""
 
+BREADTH = 30.0  # of a range that is found
 _BREADTH = "It is the top of a range of learning rates over its bottom. Use for example 30."
 _VALUES = "They are what is chosen among. Give them in a list, such as [0.1, 0.5]."
 _WEIGHTS = "They say how often each value is chosen. Give one non-negative weight for each, not all 0."
@@ -69,20 +71,32 @@ class LogUniform:
 class AutoRate:
     """A learning rate whose range a test finds before generation 1; `lr="auto"` is this with its defaults.
 
-    The test finds the top. The range is uniform in the logarithm, from top / `breadth` up to it.
+    The test finds the top. The range is uniform in the logarithm, from top / `breadth` up to it. Without a `breadth`,
+    it is the usual range if the top is near the usual one, and otherwise has a breadth of 30.
 
-    >>> AutoRate(breadth=10).below(0.5)
+    >>> AutoRate(breadth=10).below(0.5, "sgd")
     LogUniform(low=0.05, high=0.5)
+    >>> AutoRate().below(0.5, "sgd"), AutoRate().below(30.0, "sgd")
+    (Uniform(low=0.01, high=0.5), LogUniform(low=1.0, high=30.0))
     """
 
-    breadth: float = 30.0
+    breadth: float | None = None
 
     def __post_init__(self) -> None:
-        check_field(self, "breadth", at_least=1, at_most=1e6, meaning=_BREADTH)
+        if self.breadth is not None:
+            check_field(self, "breadth", at_least=1, at_most=1e6, meaning=_BREADTH)
 
-    def below(self, top: float) -> LogUniform:
+    def below(self, top: float, optimizer: str) -> Uniform | LogUniform:
         """The range with this top, to two digits."""
-        return LogUniform(float(f"{top / self.breadth:.1e}"), top)
+        if self.breadth is None and top == usual_top(optimizer):
+            return Uniform(*usual_range(optimizer))
+        return LogUniform(float(f"{top / (self.breadth or BREADTH):.1e}"), top)
+
+    def settled(self, found: FoundRange) -> FoundRange:
+        """What is drawn from after a test has found this."""
+        if self.breadth is None and found.basis in ("fastest", "stable") and near_usual(found):
+            found = replace(found, top=usual_top(found.optimizer), basis="near")
+        return replace(found, low=self.below(found.top, found.optimizer).low)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,9 @@ class Optimizer:
 
 def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: dict[str, Any]) -> Policy:
     annealing = (FINAL_ANNEALING ** (1 / request.generations) if pool.gamma is None else pool.gamma) ** request.k
-    rates = pool.lr.below(_top(request, optimizer_of(pool))) if isinstance(pool.lr, AutoRate) else pool.lr
+    name, rates = optimizer_of(pool), pool.lr
+    if isinstance(rates, AutoRate):
+        rates = rates.below(_top(request, name), name)
     drawn = check_number("lr", draw(rates, request.seeds("lr")), at_least=0, meaning=f"{pool.lr} drew it. {_LR}")
     return Policy(
         optimizer=optimizer,
