@@ -8,7 +8,7 @@ from math import inf
 from weakref import ref
 
 from esgd.generation import Generation, Note, State
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.ranges import read_ranges
 
 
@@ -67,9 +67,9 @@ def last_generation(state: State) -> Generation:
     )
 
 
-def _work(ledger: dict[str, int], seconds: dict[str, float], moved: int) -> Work:
+def _work(ledger: dict[str, int], seconds: dict[str, float], moved: int) -> Ledger:
     named = ledger | {f"seconds_{phase}": spent for phase, spent in seconds.items()} | {"bytes_moved": moved}
-    return Work(**{each.name: named[each.name] for each in fields(Work)})  # type: ignore[arg-type]
+    return Ledger(**{each.name: named[each.name] for each in fields(Ledger)})  # type: ignore[arg-type]
 
 
 def _number(value: float | None) -> float:

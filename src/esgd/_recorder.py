@@ -12,7 +12,7 @@ from esgd.errors import TaskError, shown
 from esgd.generation import Generation, Note, Noted, State
 from esgd.guarantee import check
 from esgd.health import examine
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Inspects, Measures, Picks, Task, Trained
@@ -47,7 +47,7 @@ class Recorder:
         past = self.history, self.past, self.noted
         return State(self.stage.k - 1, trained.population, self.archive, *past, ranges=self.ranges)
 
-    def conclude(self, population: Population, work: Work) -> Generation:
+    def conclude(self, population: Population, work: Ledger) -> Generation:
         """Check the guarantee, look at the third split, and write the record."""
         recipe, k, m = self.recipe, self.stage.k, self.stage.elites
         if not self.waiver:

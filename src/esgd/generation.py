@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, TypeVar, overload
 
 from esgd._notebook_cards import card, remark
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Individual, Population
 from esgd.protocols import Fared
@@ -179,7 +179,7 @@ class Generation:
     offspring_among_elites: float
     guarantee: str
     waiver: str
-    work: Work
+    work: Ledger
     seconds: float
     test: Mapping[str, float]
     pick: float | None = None

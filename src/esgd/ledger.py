@@ -14,7 +14,7 @@ SAMPLES = ("sgd_forward", "sgd_backward", "fitness_sgd", "fitness_evolution", "f
 
 
 @dataclass(slots=True)
-class Work:
+class Ledger:
     """Samples and seconds spent; adds up with `+=`.
 
     | field               | samples that went …                                                       |
@@ -38,12 +38,12 @@ class Work:
     seconds_fitness: float = 0.0
     seconds_evolution: float = 0.0
 
-    def __iadd__(self, other: Work) -> Work:
+    def __iadd__(self, other: Ledger) -> Ledger:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
 
-    def within(self, seconds: float) -> Work:
+    def within(self, seconds: float) -> Ledger:
         """The same work, its seconds scaled down to what has passed if several worked at the same time."""
         spent = self.seconds_sgd + self.seconds_fitness + self.seconds_evolution
         share = min(1.0, seconds / spent) if spent else 1.0

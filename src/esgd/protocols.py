@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from esgd._averages import IterateAverage
 from esgd.genome import Genome, Row
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.randomness import Seeds
@@ -559,7 +559,7 @@ class Session(Protocol):
         """The next population: indices below len(parents) are parents, the others are births, built again."""
         ...
 
-    def spent(self) -> Work:
+    def spent(self) -> Ledger:
         """Samples and seconds since this was last asked."""
         ...
 

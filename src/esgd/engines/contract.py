@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from esgd.genome import Buffers, Row
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import OptimizerState
 from esgd.protocols import Setup, Step
@@ -120,7 +120,7 @@ class JobResult(Generic[T]):
     """What came of each individual or birth of a job, in their order, and what it took."""
 
     values: Sequence[T]
-    work: Work
+    work: Ledger
 
 
 class Kernel(Protocol):
@@ -137,7 +137,7 @@ class Kernel(Protocol):
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
-    ) -> tuple[Stack, list[Outcome], Work]:
+    ) -> tuple[Stack, list[Outcome], Ledger]:
         """One SGD step for each: where it left them, what it did, and what it took."""
         ...
 

@@ -20,7 +20,7 @@ from esgd.engines.contract import Executor, NetworkState, Outcome, Stack
 from esgd.engines.jobs import Build, Evaluate, Job, Train
 from esgd.engines.range_test import RangeTest
 from esgd.genome import Row
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.protocols import Scores, Setup, Step, Tick, Trained, continues
@@ -39,10 +39,10 @@ class Dispatcher:
     def __init__(self, setup: Setup, executor: Executor, *, grouping: Grouping, rows_at_once: int, tick: Tick) -> None:
         self.setup, self.executor, self.tick = setup, executor, tick
         self.grouping, self.rows_at_once = grouping, rows_at_once
-        self.work = Work()
+        self.work = Ledger()
 
-    def spent(self) -> Work:
-        spent, self.work = self.work, Work()
+    def spent(self) -> Ledger:
+        spent, self.work = self.work, Ledger()
         return spent
 
     def train(self, population: Population, policies: Sequence[Policy], step: Step) -> Trained:
@@ -216,7 +216,7 @@ class Dispatcher:
     @contextmanager
     def _wall_clock(self) -> Iterator[None]:
         """Several workers together spend more seconds than have passed: their shares are of the time that has."""
-        before, self.work, begun, moved = self.work, Work(), perf_counter(), self.executor.bytes_moved
+        before, self.work, begun, moved = self.work, Ledger(), perf_counter(), self.executor.bytes_moved
         try:
             yield
         finally:

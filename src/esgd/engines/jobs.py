@@ -31,7 +31,7 @@ from esgd.engines.contract import (
 from esgd.engines.fitness import samples_in
 from esgd.engines.range_test import RangeTest
 from esgd.genome import Row
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState
 from esgd.protocols import Setup, Step
@@ -79,7 +79,7 @@ class Evaluate:
     def run(self, kernel: Kernel) -> JobResult[Score]:
         if self.first == 0:
             kernel.forget_order()
-        found, work, best = list[Score](), Work(), list(self.best)
+        found, work, best = list[Score](), Ledger(), list(self.best)
         for births in in_groups(self.births, kernel.rows_at_once):
             with work.clock("evolution"):
                 born = [build_offspring(kernel.setup, self.parents, birth) for birth in births]
@@ -112,7 +112,7 @@ class Build:
     into: IndividualSink
 
     def run(self, kernel: Kernel) -> JobResult[Score]:
-        found, work = list[Score](), Work()
+        found, work = list[Score](), Ledger()
         for these in in_groups(range(len(self.births)), kernel.rows_at_once):
             with work.clock("evolution"):
                 born = [build_offspring(kernel.setup, self.parents, self.births[i]) for i in these]
@@ -123,7 +123,7 @@ class Build:
                 found.append(Score(scores[i].fitness, True, 0, 0, {}))
         return JobResult(found, work)
 
-    def _finished(self, kernel: Kernel, born: dict[int, NetworkState], work: Work) -> dict[int, Score]:
+    def _finished(self, kernel: Kernel, born: dict[int, NetworkState], work: Ledger) -> dict[int, Score]:
         """Complete scores, with the buffers that belong to them."""
         scores = dict[int, Score]()
         known = {i: fitness for i in born if (fitness := self.fitness[i]) is not None}

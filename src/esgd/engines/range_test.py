@@ -14,7 +14,7 @@ from esgd.engines.contract import JobResult, Kernel, NetworkState
 from esgd.engines.fitness import REFUSALS
 from esgd.engines.network import Network
 from esgd.engines.sgd import SequentialTrajectory, no_batches, repeats
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.protocols import Batch, Settings, Step, Task
 from esgd.randomness import Seeds, global_randomness
@@ -48,7 +48,7 @@ class _Trials:
 
     def __init__(self, network: Network, start: NetworkState, policy: Policy, seeds: Seeds) -> None:
         self.network, self.start, self.policy, self.seeds = network, start, policy, seeds
-        self.task, self.work = network.setup.task, Work()
+        self.task, self.work = network.setup.task, Ledger()
         with self.work.clock("sgd"), global_randomness(seeds.integer("deal")):
             self.batches = list(islice(_dealt(self.task, seeds.at("data"), policy.settings), PROBE * policy.accumulate))
             self.looked_at = _enough(self.task, _dealt(self.task, seeds.at("look"), policy.settings))

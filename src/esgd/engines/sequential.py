@@ -16,7 +16,7 @@ from esgd.engines.network import Network
 from esgd.engines.resident import with_data_on_device
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.genome import Buffers
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.protocols import Session, Setup, Step, Tick
 from esgd.randomness import Seeds
@@ -74,7 +74,7 @@ class SequentialKernel:
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
-    ) -> tuple[Stack, list[Outcome], Work]:
+    ) -> tuple[Stack, list[Outcome], Ledger]:
         ((start, policy, stream),) = zip(starts, policies, seeds, strict=True)
         trajectory = SequentialTrajectory(self.network, start, policy, stream, step, score=self._score_loaded)
         return trajectory.outcome(step.backoff(trajectory, step.epochs))

@@ -22,7 +22,7 @@ from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, changes, kept_state
 from esgd.errors import TaskError
 from esgd.genome import Row
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import OptimizerState
 from esgd.protocols import Batch, Repeats, Settings, Step, Task, continues, returns
@@ -66,7 +66,7 @@ class SequentialTrajectory:
         score: Callable[[], Score],
     ) -> None:
         self.network, self.policy, self.seeds, self.step, self._take_score = network, policy, seeds, step, score
-        self.task, self.work = network.setup.task, Work()
+        self.task, self.work = network.setup.task, Ledger()
         self.moved = self.diverged = False
         self.end: Snapshot | None = None
         self._fitness = start.fitness
@@ -229,7 +229,7 @@ class SequentialTrajectory:
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)
 
-    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Work]:
+    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Ledger]:
         """Where it ended, and what happened on the way."""
         end, reached = None, self.end if self.end is not None and self.end.fitness < inf else None
         if reached is not None and (not self.moved or (self.step.keep_every_end and self._place != reached.place)):

@@ -20,7 +20,7 @@ from esgd.engines.network import Network
 from esgd.engines.sgd import SequentialTrajectory, checked_loss
 from esgd.errors import EngineError, EsgdError
 from esgd.genome import Buffers, persistent_buffers
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.protocols import Batch, Setup, Step
 from esgd.randomness import Seeds, global_randomness
@@ -106,7 +106,7 @@ class BatchedKernel:
 
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
-    ) -> tuple[Stack, list[Outcome], Work]:
+    ) -> tuple[Stack, list[Outcome], Ledger]:
         if len(starts) == 1:
             return self._train_one_by_one(starts, policies, seeds, step)
         trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_chunk)
@@ -128,9 +128,9 @@ class BatchedKernel:
 
     def _train_one_by_one(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
-    ) -> tuple[Stack, list[Outcome], Work]:
+    ) -> tuple[Stack, list[Outcome], Ledger]:
         """As `Loop` would; but the fitness is taken by the same arithmetic as that of all others."""
-        found = list[tuple[Stack, list[Outcome], Work]]()
+        found = list[tuple[Stack, list[Outcome], Ledger]]()
         for start, policy, stream in zip(starts, policies, seeds, strict=True):
             trajectory = SequentialTrajectory(self.network, start, policy, stream, step, score=self._score_loaded)
             found.append(trajectory.outcome(step.backoff(trajectory, step.epochs)))
@@ -198,11 +198,11 @@ def _check_layers(network: Network) -> None:
             )
 
 
-def _joined(results: Sequence[tuple[Stack, list[Outcome], Work]]) -> tuple[Stack, list[Outcome], Work]:
+def _joined(results: Sequence[tuple[Stack, list[Outcome], Ledger]]) -> tuple[Stack, list[Outcome], Ledger]:
     """Several results of training as one."""
     if len(results) == 1:
         return results[0]
-    stacks, work = [stack for stack, _, _ in results], Work()
+    stacks, work = [stack for stack, _, _ in results], Ledger()
     for _, _, spent in results:
         work += spent
     rows = torch.cat([stack.rows for stack in stacks])

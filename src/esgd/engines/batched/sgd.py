@@ -22,7 +22,7 @@ from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.optimizers import changes
 from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
-from esgd.ledger import Work
+from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import OptimizerState
 from esgd.protocols import Batch, Step, continues, returns
@@ -61,7 +61,7 @@ class BatchedTrajectory:
         self.batched, self.policies, self.seeds, self.step, self._take_scores = batched, policies, seeds, step, score
         self.setup, self.task, n = batched.setup, batched.setup.task, len(starts)
         self.chunk = Chunk.of(self.setup.genome, starts, batched.computing)
-        self.work, self.settings, self._accumulate = Work(), policies[0].settings, policies[0].accumulate
+        self.work, self.settings, self._accumulate = Ledger(), policies[0].settings, policies[0].accumulate
         self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
@@ -269,7 +269,7 @@ class BatchedTrajectory:
         draws = [torch.rand(1, generator=stream("coin", number), dtype=torch.float64) for stream in self.seeds]
         return torch.cat(draws)
 
-    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Work]:
+    def outcome(self, refused: Int[Tensor, " n"]) -> tuple[Stack, list[Outcome], Ledger]:
         """Where each ended, and what happened on the way."""
         last = self.snapshot()
         outcomes = [
