@@ -17,7 +17,7 @@ from esgd.protocols import Batch
 from esgd.randomness import Seeds
 from esgd.tasks.fingerprints import fingerprint, size_in_bytes
 from esgd.tasks.orders import Order, Shuffled
-from esgd.tasks.readers import Address, AddressedBatches, Collate, MapStyle, Readers, collated, plain
+from esgd.tasks.reading_processes import Address, AddressedBatches, Collate, MapStyle, Readers, collated, plain
 from esgd.tasks.sources import FIXED, Concern, fixed
 
 KEPT_BYTES = 1 << 30

@@ -32,7 +32,7 @@ from esgd.protocols import Batch
 from esgd.randomness import handle
 from esgd.tasks.datasets import Iterated, Mapped
 from esgd.tasks.orders import Grouped, Order, Sampled, Shuffled, Straight
-from esgd.tasks.readers import plain
+from esgd.tasks.reading_processes import plain
 from esgd.tasks.sources import Concern, Source, Stream
 
 OPTIONS = ("timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")

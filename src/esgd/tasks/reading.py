@@ -25,7 +25,7 @@ from esgd.errors import TaskError
 from esgd.tasks import arrays
 from esgd.tasks.datasets import Iterated, Mapped
 from esgd.tasks.loaders import of_loader
-from esgd.tasks.readers import Collate, MapStyle, plain
+from esgd.tasks.reading_processes import Collate, MapStyle, plain
 from esgd.tasks.sources import FIXED, Concern, Source, Stream, Tensors
 
 NO_BATCHES = (str, bytes, Mapping, Tensor, tuple, list, nn.Module, type)
