@@ -19,7 +19,7 @@ from esgd.protocols import Engine, Setup
 from esgd.recipe import Recipe
 from esgd.run.folder import NoFolder, RunFolder
 from esgd.run.manifest import describe, digest
-from esgd.run.model import describe_frozen
+from esgd.run.model import check_frozen, describe_frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,8 @@ def open_run(
     """
     this = _identity(recipe, setup) | resumed(given, before)
     known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
+    if known and folder.path is not None:
+        check_frozen(known, setup.genome.template, folder.path)
     choice = _choice(request, known, setup, recipe, trusted)
     manifest = known or folder.claim(
         describe(

@@ -16,7 +16,7 @@ from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.run import RunFolder, read_history
 from esgd.run.folder import same_lines
-from esgd.run.model import describe_frozen
+from esgd.run.model import check_frozen
 from esgd.run.place import located
 
 
@@ -37,12 +37,7 @@ def load(run: str | Path, make_model: Callable[[], nn.Module], *, allow: Collect
     if manifest is None:
         raise RunError(f"{str(folder.path)!r} is not the folder of a run: it has no manifest.json. Check the path.")
     genome = Genome.of(build(make_model, Seeds(manifest["seed"]).at("init", 0)))
-    if "frozen" in manifest and manifest["frozen"] != describe_frozen(genome.template):
-        raise RunError(
-            f"the frozen parameters that make_model builds are not those that {str(folder.path)!r} was trained with. "
-            f"The folder has only what was trained, and on another base it would be another network. Load the same "
-            f"base in make_model."
-        )
+    check_frozen(manifest, genome.template, folder.path)
     state, damaged = folder.read(genome, manifest, allow=allow)
     if state is None:
         why = " ".join(damaged) or "No generation is finished yet."

@@ -173,6 +173,8 @@ def test_a_base_that_is_drawn_is_drawn_again(tmp_path: Path) -> None:
 def test_another_base_is_refused(adapted: esgd.Result) -> None:
     with pytest.raises(RunError, match="frozen parameters that make_model builds are not those"):
         esgd.load(adapted.run, lambda: Adapted(base=0.25))
+    with pytest.raises(RunError, match="frozen parameters that make_model builds are not those"):
+        fit(classify(lambda: Adapted(base=0.25)), adapted.run)
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +24,17 @@ def keep_compiled_code() -> None:
         return
     with suppress(OSError):  # no home, or one that cannot be written: torch's own choice
         folder = compiled_code_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
+        for each in (folder.parent.parent, folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if all(map(_is_ours_alone, (folder.parent.parent, folder.parent, folder))):
             os.environ[VARIABLE] = str(folder)
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether it is a folder of this user that no other can write into: torch runs what it finds there."""
+    found = folder.lstat()
+    owned = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return stat.S_ISDIR(found.st_mode) and owned and not found.st_mode & 0o022
 
 
 def compiled_code_folder() -> Path:

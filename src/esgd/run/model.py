@@ -6,6 +6,7 @@ the manifest knows their digest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load_model, save_file, save_model
 from torch import Tensor, nn
 
 from esgd._serialization import digest
+from esgd.errors import RunError
 from esgd.genome import persistent_buffers
 from esgd.run.files import open_to_read, replace_file
 
@@ -69,3 +71,13 @@ def describe_frozen(module: nn.Module) -> dict[str, Any] | None:
     if not frozen:
         return None
     return {"parameters": sum(value.numel() for value in frozen.values()), "sha256": digest(frozen)}
+
+
+def check_frozen(manifest: Mapping[str, Any], module: nn.Module, path: Path) -> None:
+    """Refuse a network with another base than the run was trained with."""
+    if "frozen" in manifest and manifest["frozen"] != describe_frozen(module):
+        raise RunError(
+            f"the frozen parameters that make_model builds are not those that {str(path)!r} was trained with. The "
+            f"folder has only what was trained, and on another base it would be another network. Load the same base in "
+            f"make_model."
+        )

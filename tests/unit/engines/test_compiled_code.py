@@ -36,3 +36,18 @@ def test_where_no_folder_can_be_made_torch_chooses(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     keep_compiled_code()
     assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("level", ["esgd", "esgd/compiled"])
+def test_a_folder_that_others_can_write_into_is_not_used(tmp_path: Path, level: str) -> None:
+    (tmp_path / level).mkdir(parents=True)
+    (tmp_path / level).chmod(0o777)
+    keep_compiled_code()
+    assert VARIABLE not in os.environ
+
+
+def test_a_link_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "esgd").symlink_to(tmp_path / "elsewhere")
+    keep_compiled_code()
+    assert VARIABLE not in os.environ
