@@ -147,8 +147,8 @@ def test_groups_of_parameters_and_accumulation_are_those_of_every_policy() -> No
     one = esgd.Recipe(
         population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1, backoff=Never(), species=pool
     )
-    start, end = (trained(Grouped, recipe=replace(one, sgd_epochs=n)).model.state_dict() for n in (0, 1))
-    changed = {name for name in start if not torch.equal(start[name], end[name])}
+    early, late = (trained(Grouped, recipe=replace(one, sgd_epochs=n)).model.state_dict() for n in (1, 2))
+    changed = {name for name in early if not torch.equal(early[name], late[name])}
     assert changed == {f"network.{name}" for name in ("2.weight", "2.bias", "3.weight", "3.bias")}
 
 
