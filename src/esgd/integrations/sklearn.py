@@ -89,12 +89,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             task,
             self._recipe(task, len(rows)),
             seed=seed,
+            budget=self.budget,
             engine=Loop(threads=1) if self.engine is None else self.engine,
             stop=self.stop,
             run=self.run,
             progress=bool(self.verbose),
             on_interrupt="raise",  # Ctrl-C ends a search, not one of its fits
-            **({} if self.budget is None else {"budget": self.budget}),
         )
         network = deepcopy(self.result_.model)
         # In float64 an answer depends on its row alone to 1e-7, not on the rows beside it. A network of the user's own
@@ -159,7 +159,7 @@ class EsgdClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     | parameter      | meaning                                                                                       |
     |----------------|-----------------------------------------------------------------------------------------------|
     | `module`       | builds a network, as `module(n_features, n_outputs)` or without arguments; None: an MLP       |
-    | `budget`       | of time or work, passed to `esgd.fit`; then `work` and `recipe` are left out                  |
+    | `budget`       | "30s", or `esgd.Work(samples=3e5)`, as for `esgd.fit`; then without `work` and `recipe`        |
     | `work`         | samples that the run may spend, for rules; None: 500 for each row, from 5e5 to 5e7            |
     | `recipe`       | a `Recipe`, or the name of rules in `esgd.rules`; None: "ours"                                |
     | `hidden`       | widths of the MLP's hidden layers; None: two, as wide as the power of two nearest to √n       |

@@ -5,9 +5,11 @@ Nothing is imported: what is not set is known from arguments that are made with 
 | arguments                                         | what they become                                                 |
 |---------------------------------------------------|------------------------------------------------------------------|
 | `learning_rate`                                   | the middle of a log-uniform range, from 1/4 of it to 4 times it  |
-| `optim`, `weight_decay`, `adam_*`                 | the optimizer and its keywords                                   |
+| `optim`, `weight_decay`, `adam_*`                 | the optimizer and its keywords; what decays, `Trainer` says      |
 | `max_grad_norm`                                   | the largest gradient norm of a policy                            |
 | `lr_scheduler_type`                               | "constant", or one cosine over the run, also for "linear"        |
+| `warmup_steps`, `warmup_ratio`                    | the share of the run in which the rate rises                     |
+| `gradient_accumulation_steps`                     | batches of one step of a policy                                  |
 | `num_train_epochs`, `max_steps`                   | the work of the whole population: what one network would take    |
 | `per_device_train_batch_size`, `…_eval_…`         | batches of SGD, and of the fitness                               |
 | `metric_for_best_model`, `greater_is_better`      | what selection goes by, instead of the loss                      |
@@ -22,21 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from esgd.errors import RecipeError, did_you_mean
-from esgd.protocols import Species
-from esgd.schedules import Constant, CosineRun, Schedule
-from esgd.species import Inherited, LogUniform, Optimizer
-
-SPREAD = 4.0
-"""How far a learning rate may be from `learning_rate`, as a factor."""
-
-OPTIMIZERS = {
-    "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw",
-    "sgd": "sgd",
-    "adagrad": "adagrad",
-    "rmsprop": "rmsprop",
-}
-SCHEDULES: Mapping[str, Schedule] = {"linear": CosineRun(), "cosine": CosineRun(), "constant": Constant()}
+from esgd.integrations.training_species import LOWEST, OPTIMIZERS, SCHEDULES, word
 
 TAKEN = frozenset(
     {
@@ -48,6 +36,10 @@ TAKEN = frozenset(
         "max_steps",
         "learning_rate",
         "lr_scheduler_type",
+        "lr_scheduler_kwargs",
+        "warmup_steps",
+        "warmup_ratio",
+        "gradient_accumulation_steps",
         "optim",
         "weight_decay",
         "adam_beta1",
@@ -103,7 +95,6 @@ OF_EVALUATION = frozenset(
 """What `evaluate`, `predict` and `save_model` go by, as those of `Trainer` do."""
 
 REFUSED: Mapping[str, str] = {
-    "gradient_accumulation_steps": "Use a per_device_train_batch_size that is so many times as large.",
     "label_smoothing_factor": "The loss is the one that the network returns. Let it smooth the labels itself.",
     "fp16": "Use bf16 in the engine: engine=Loop(precision='bf16').",
     "bf16": "It is the engine's: engine=Loop(precision='bf16').",
@@ -129,11 +120,18 @@ def check_arguments(args: Any) -> None:
                 f"{name}={getattr(args, name)!r} cannot be taken over from TrainingArguments. {REFUSED[name]}"
             )
     for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
-        if (given := _word(getattr(args, name))) not in known:
+        if (given := word(getattr(args, name))) not in known:
             raise RecipeError(
                 f"{name}={given!r} cannot be taken over from TrainingArguments. {did_you_mean(given, known)} Use one "
                 f"of {', '.join(map(repr, known))}, or recipe=Recipe(species=…)."
             )
+    shape, given = word(args.lr_scheduler_type), args.lr_scheduler_kwargs or {}
+    if given and (shape != "cosine_with_min_lr" or not set(given) <= set(LOWEST)):
+        raise RecipeError(
+            f"lr_scheduler_kwargs={given!r} of lr_scheduler_type={shape!r} cannot be taken over from "
+            f"TrainingArguments. 'cosine_with_min_lr' has {' or '.join(LOWEST)}. For others use "
+            f"recipe=Recipe(species=…)."
+        )
 
 
 def ignored(args: Any) -> list[str]:
@@ -142,26 +140,10 @@ def ignored(args: Any) -> list[str]:
     return [f"{name}={getattr(args, name)!r}" for name in _set(args) if name not in known]
 
 
-def species_of(args: Any) -> Species:
-    """What individuals are trained with: the optimizer, with learning rates around `learning_rate`."""
-    optimizer = OPTIMIZERS[_word(args.optim)]
-    hyper: dict[str, Any] = {"weight_decay": args.weight_decay}
-    if optimizer == "adamw":
-        hyper |= {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-    rates = Optimizer(
-        name=optimizer,
-        lr=LogUniform(args.learning_rate / SPREAD, args.learning_rate * SPREAD),
-        gamma=1.0,
-        hyper=hyper,
-        schedule=SCHEDULES[_word(args.lr_scheduler_type)],
-        clip_norm=args.max_grad_norm or None,
-    )
-    return Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True)
-
-
 def work_of(args: Any, samples: int) -> float:
     """The work of one network that is trained as the arguments say, in samples; backward counts twice."""
-    seen = args.max_steps * args.per_device_train_batch_size if args.max_steps > 0 else args.num_train_epochs * samples
+    step = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    seen = args.max_steps * step if args.max_steps > 0 else args.num_train_epochs * samples
     return 3.0 * float(seen)
 
 
@@ -175,14 +157,10 @@ def selection_of(args: Any) -> tuple[str | None, str]:
 
 def folder_of(args: Any) -> Path | None:
     """Where the run is kept: every generation is, whatever is set, unless nothing is to be."""
-    return None if _word(args.save_strategy) == "no" else Path(args.output_dir) / "esgd"
+    return None if word(args.save_strategy) == "no" else Path(args.output_dir) / "esgd"
 
 
 def _set(args: Any) -> list[str]:
     """The names of the arguments that differ from their defaults."""
     usual = type(args)(output_dir=args.output_dir)
     return [name for name in type(args).__dataclass_fields__ if getattr(args, name) != getattr(usual, name)]
-
-
-def _word(value: Any) -> str:
-    return str(getattr(value, "value", value))

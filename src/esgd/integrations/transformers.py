@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from esgd.budget import Budget, Work, seconds_in
 from esgd.errors import MissingExtraError, RecipeError, TaskError
 from esgd.fit import fit
 from esgd.integrations.training_arguments import (
@@ -25,9 +26,9 @@ from esgd.integrations.training_arguments import (
     folder_of,
     ignored,
     selection_of,
-    species_of,
     work_of,
 )
+from esgd.integrations.training_species import decay_groups, species_of
 from esgd.operators import (
     BestOfLooks,
     Cloned,
@@ -65,7 +66,8 @@ class EsgdTrainer:
     | `train_dataset`                   | what SGD sees                                                              |
     | `eval_dataset`                    | what selection sees; give `predict` other data for a last judgement        |
     | `data_collator`, `processing_class`, `compute_metrics`, `preprocess_logits_for_metrics` | as `Trainer` has them |
-    | `recipe`                          | instead of one that is made from `args`                                    |
+    | `recipe`                          | instead of one that is made from `args`: it says all about optimizers      |
+    | `budget`                          | instead of the work that `args` has: "30m", or `esgd.Work(samples=1e6)`    |
     | `engine`, `trackers`              | as `esgd.fit` has them                                                     |
 
     `model_init` is called once, with the seed of `args`, so the start is that of `Trainer`. A run in `output_dir`
@@ -89,6 +91,7 @@ class EsgdTrainer:
         callbacks: None = None,
         optimizers: tuple[None, None] = (None, None),
         recipe: Recipe | None = None,
+        budget: Budget | None = None,
         engine: str | Engine = "auto",
         trackers: Sequence[Tracker] = (),
     ) -> None:
@@ -98,6 +101,8 @@ class EsgdTrainer:
         _check_given(refused | {"optimizers": None if optimizers == (None, None) else optimizers})
         _check_data(train_dataset, eval_dataset)
         check_arguments(args)
+        if budget is not None:
+            seconds_in(budget)  # what is no budget is refused before a network is made
         select, mode = selection_of(args)
         if select is not None and compute_metrics is None:
             raise RecipeError(
@@ -117,9 +122,9 @@ class EsgdTrainer:
                 compute_metrics=compute_metrics,
                 preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             )
-        self.args, self.engine, self.trackers = args, engine, tuple(trackers)
+        self.args, self.budget, self.engine, self.trackers = args, budget, engine, tuple(trackers)
         self.task = self._task(network.cpu(), select, mode)
-        self.recipe = recipe or _recipe(self.task, args, len(train_dataset))
+        self.recipe = recipe or self._recipe(network, len(train_dataset))
         self.result: Result | None = None
 
     @property
@@ -134,6 +139,7 @@ class EsgdTrainer:
             self.task,
             self.recipe,
             seed=self.args.seed,
+            budget=self.budget,
             run=folder_of(self.args),
             engine=self.engine,
             progress=not self.args.disable_tqdm,
@@ -183,6 +189,20 @@ class EsgdTrainer:
             target=names[0] if len(names) == 1 else None,
         )
 
+    def _recipe(self, network: nn.Module, samples: int) -> Recipe:
+        decaying = frozenset(self._trainer.get_decay_parameter_names(network))
+        species = species_of(self.args, samples, decay_groups(self.args, network, decaying))
+        if isinstance(self.budget, Work):
+            return _raced(self.task, self.budget.samples, species)
+        try:
+            return _raced(self.task, work_of(self.args, samples), species)
+        except RecipeError as error:
+            raise RecipeError(
+                f"{error} The work is that of one network by num_train_epochs={self.args.num_train_epochs} and "
+                f"max_steps={self.args.max_steps}; every look at the eval_dataset is paid from it. Raise them, use a "
+                f"smaller eval_dataset, or give a recipe."
+            ) from error
+
     def _collator(self, network: nn.Module) -> Callable[[list[Any]], Any]:
         """The collator of `Trainer`, which sees the columns that the network takes, and no others."""
         from transformers.trainer_utils import RemoveColumnsCollator
@@ -226,24 +246,16 @@ class _Metric:
         return float(found[self.name])
 
 
-def _recipe(task: Task, args: Any, samples: int) -> Recipe:
+def _raced(task: Task, work: float, species: Species) -> Recipe:
     """The larger of the races whose looks at the fitness leave enough of the work for training.
 
-    The work is that of one network as `args` has it. Four individuals, then two trajectories and their means; or where
-    that is too dear, three, and then the best of them.
+    Four individuals, then two trajectories and their means; or where that is too dear, three, and then the best of
+    them.
     """
-    work, species = work_of(args, samples), species_of(args)
     costs = Costs.of(task, _race(species, *RACES[-1], 1.0))
     looks = [expected_looks(costs, _race(species, *each, 1.0)) for each in RACES]
     fitting = [each for each, dear in zip(RACES, looks, strict=True) if dear <= LOOKS_SHARE * work]
-    try:
-        return sized(task, work, partial(_race, species, *(fitting or RACES[-1:])[0]))
-    except RecipeError as error:
-        raise RecipeError(
-            f"{error} The work is that of one network by num_train_epochs={args.num_train_epochs} and max_steps="
-            f"{args.max_steps}; every look at the eval_dataset is paid from it. Raise them, use a smaller "
-            f"eval_dataset, or give a recipe."
-        ) from error
+    return sized(task, work, partial(_race, species, *(fitting or RACES[-1:])[0]))
 
 
 def _race(species: Species, individuals: tuple[int, int], after: int, epochs: float) -> Recipe:

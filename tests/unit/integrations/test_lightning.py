@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import esgd
 from esgd.errors import EsgdError
+from esgd.ledger import passes
+from esgd.operators import Never
 from esgd.schedules import CosineRun, Steps
 from esgd.testing import check_task
 
@@ -112,6 +115,50 @@ def test_the_optimizer_of_the_module_is_the_centre_of_the_species_and_the_traine
     assert spent == pytest.approx(20 * (3 * 90 + 30), rel=0.1)
 
 
+class Grouped(Module):
+    """The last layer learns faster, its bias does not decay, and the first layer is in no group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 2))
+
+    def configure_optimizers(self) -> Any:
+        _, _, middle, last = self.network
+        groups = [
+            {"params": middle.parameters()},
+            {"params": [last.weight], "lr": 0.05},
+            {"params": [last.bias], "lr": 0.05, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1)
+
+
+def test_groups_of_parameters_and_accumulation_are_those_of_every_policy() -> None:
+    made = trainer(accumulate_grad_batches=4, max_epochs=-1, max_steps=60)
+    result = trained(Grouped, recipe=None, trainer=made, stop=lambda generation: "enough")
+    pool = result.recipe.species.species  # type: ignore[union-attr]
+    assert pool.accumulate == 4
+    assert {each.names: (each.lr_factor, each.weight_decay) for each in pool.groups} == {
+        "network.0.*": (0.0, None),
+        "network.3.weight": (5.0, None),
+        "network.3.bias": (5.0, 0.0),
+    }
+    spent = esgd.work.expected_work(esgd.work.Costs.of(result.task, result.recipe), result.recipe)
+    assert spent == pytest.approx(60 / 3 * (3 * 90 + 30), rel=0.1)  # nine batches of an epoch are three steps
+    one = esgd.Recipe(
+        population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1, backoff=Never(), species=pool
+    )
+    early, late = (trained(Grouped, recipe=replace(one, sgd_epochs=n)).model.state_dict() for n in (1, 2))
+    changed = {name for name in early if not torch.equal(early[name], late[name])}
+    assert changed == {f"network.{name}" for name in ("2.weight", "2.bias", "3.weight", "3.bias")}
+
+
+def test_a_budget_takes_the_place_of_the_epochs_of_the_trainer() -> None:
+    result = trained(recipe=None, trainer=trainer(max_epochs=1, gradient_clip_val=0.5), budget=esgd.Work(samples=9e3))
+    spent = sum(passes(line["ledger"]) for line in result.history)
+    assert spent == pytest.approx(9e3, rel=0.15)  # some evaluations are aborted early
+    assert result.recipe.species.species.clip_norm == 0.5  # type: ignore[union-attr]
+
+
 def test_a_run_of_modules_is_resumed_bit_identically(tmp_path: Path) -> None:
     recipe = esgd.Recipe(population=2, generations=2, sgd_epochs=1)
     whole = trained(recipe=recipe)
@@ -183,7 +230,7 @@ class Two(Module):
 class Groups(Module):
     def configure_optimizers(self) -> Any:
         first, _, last = self.network
-        return torch.optim.SGD([{"params": first.parameters()}, {"params": last.parameters(), "lr": 0.5}], lr=0.1)
+        return torch.optim.SGD([{"params": first.parameters()}, {"params": last.parameters(), "momentum": 0.5}], lr=0.1)
 
 
 class Stepping(Module):
@@ -205,7 +252,7 @@ MANUAL = type("ManualModule", (Module,), {"automatic_optimization": property(lam
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "manual optimization": (MANUAL, {}, "automatic_optimization=False"),
     "two optimizers": (Two, {}, "returned 2 optimizers"),
-    "groups": (Groups, {"recipe": None}, "groups of parameters with other values of lr"),
+    "groups": (Groups, {"recipe": None}, "groups of parameters with other values of momentum"),
     "a hook": (Stepping, {}, "has on_before_optimizer_step.*would not be called"),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
@@ -214,7 +261,6 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no module": (nn.Identity, {}, "not a LightningModule"),
     "no data": (Module, {"datamodule": None}, "the train data are missing"),
     "two loaders": (Module, {"datamodule": None, "train_dataloaders": [1, 2]}, "the train data are 2 loaders"),
-    "accumulation": (Module, {"trainer": {"accumulate_grad_batches": 2}}, "accumulate_grad_batches=2 cannot"),
     "clipping by value": (
         Module,
         {"trainer": {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}},

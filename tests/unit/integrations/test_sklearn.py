@@ -22,7 +22,6 @@ from torch import nn
 
 import esgd
 from esgd.errors import MissingExtraError, RecipeError, TaskError
-from esgd.integrations import sklearn as adapter
 from esgd.integrations.sklearn import EsgdClassifier, EsgdRegressor
 from esgd.integrations.tabular import Table
 from esgd.ledger import passes
@@ -148,16 +147,11 @@ def test_a_generator_as_random_state_gives_each_fit_a_seed_of_its_own() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_a_budget_is_passed_on_and_nothing_else_decides_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = dict[str, Any]()
-
-    def fit(task: Any, recipe: Any, *, budget: Any = None, **settings: Any) -> esgd.Result:
-        asked.update(recipe=recipe, budget=budget)
-        return esgd.fit(task, TINY, **settings)
-
-    monkeypatch.setattr(adapter, "train", fit)
-    EsgdClassifier(budget="30s", random_state=0).fit(X, Y)
-    assert asked == {"recipe": None, "budget": "30s"}
+def test_a_budget_decides_the_length_of_the_run() -> None:
+    fitted = EsgdClassifier(budget=esgd.Work(samples=2e4), hidden=(4,), random_state=0).fit(X, Y)
+    spent = sum(passes(line["ledger"]) for line in fitted.result_.history)
+    assert spent == pytest.approx(2e4, rel=0.05)
+    assert fitted.predict(X).shape == Y.shape
 
 
 @pytest.mark.slow

@@ -12,11 +12,16 @@ import pytest
 import torch
 from torch import nn
 
+import esgd
 from esgd import Recipe
 from esgd.errors import RecipeError, TaskError
 from esgd.genome import Genome
+from esgd.groups import NoDecay, resolved
+from esgd.ledger import passes
 from esgd.operators import Perturbed
 from esgd.operators.lora import lora_pairs
+from esgd.schedules import Constant, CosineRun, Steps
+from esgd.work import Costs, expected_work
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -158,8 +163,6 @@ def test_a_metric_can_be_what_selection_goes_by(tmp_path: Path) -> None:
 
 
 def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:
-    from esgd.work import Costs, expected_work
-
     population = trainer(tmp_path, args=arguments(tmp_path, weight_decay=0.1, max_grad_norm=0.5))
     spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
     assert spent == pytest.approx(3 * 12 * 64, rel=0.05)
@@ -170,12 +173,84 @@ def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("more", "schedule"),
+    [
+        ({}, CosineRun()),
+        ({"warmup_steps": 8}, CosineRun(warmup=1 / 3)),
+        ({"warmup_steps": 8, "max_steps": 40}, CosineRun(warmup=0.2)),
+        ({"lr_scheduler_type": "constant", "warmup_steps": 8}, Constant()),
+        ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}, Steps(after=(), warmup=0.25)),
+        (
+            {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+            CosineRun(floor=0.1),
+        ),
+    ],
+    ids=["none", "steps", "of max_steps", "constant", "then constant", "to a floor"],
+)
+def test_a_warm_up_is_the_share_of_the_run_that_it_is_of_the_steps_of_one_network(
+    tmp_path: Path, more: Any, schedule: Any
+) -> None:
+    """64 samples in batches of 8, four to a step: 2 steps in each of 12 epochs."""
+    population = trainer(tmp_path, args=arguments(tmp_path, gradient_accumulation_steps=4, **more))
+    assert population.recipe.species.species.schedule == schedule
+    assert population.recipe.species.species.accumulate == 4
+    spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
+    assert spent == pytest.approx(3 * (40 * 8 * 4 if "max_steps" in more else 12 * 64), rel=0.05)
+
+
+class Odd(nn.Module):
+    """A table called a bias, which Trainer does not decay, and BatchNorm, which it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relative_bias, self.bn, self.out = nn.Embedding(len(WORDS), 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        logits = self.out(self.bn(self.relative_bias(input_ids).mean(1)))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.parametrize(("make", "exceptions"), [(bert, 0), (Odd, 2)])
+def test_weight_decay_applies_to_the_parameters_that_trainer_decays(
+    tmp_path: Path, make: Callable[[], nn.Module], exceptions: int
+) -> None:
+    args = arguments(tmp_path, weight_decay=0.1)
+    population = trainer(tmp_path, make, args=args)
+    policy, network = population.recipe.species.species, population.model
+    names = [name for name, _ in network.named_parameters()]
+    changes = resolved(policy.groups, network, names)
+    decays = {
+        name: policy.hyper["weight_decay"] if change.weight_decay is None else change.weight_decay
+        for name, change in zip(names, changes, strict=True)
+    }
+    theirs = transformers.Trainer(model=network, args=args).create_optimizer()
+    by_id = {id(p): group["weight_decay"] for group in theirs.param_groups for p in group["params"]}
+    assert decays == {name: by_id[id(p)] for name, p in network.named_parameters()}
+    assert policy.groups[0] == NoDecay()
+    assert len(policy.groups) == 1 + exceptions
+
+
+@pytest.mark.slow
+def test_a_budget_takes_the_place_of_the_epochs(tmp_path: Path) -> None:
+    args = arguments(tmp_path, num_train_epochs=0.5, gradient_accumulation_steps=2, warmup_steps=0.1, weight_decay=0.1)
+    result = trainer(tmp_path, args=args, budget=esgd.Work(samples=3e3)).train()
+    spent = sum(passes(line["ledger"]) for line in result.history)
+    assert spent == pytest.approx(3e3, rel=0.25)  # some evaluations are aborted early
+    assert result.recipe.species.species.accumulate == 2
+    with pytest.raises(RecipeError, match="budget='soon' cannot be read"):
+        trainer(tmp_path, budget="soon")
+
+
+@pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps=4 cannot be taken over.*batch_size"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 cannot be taken over"),
         ({"optim": "adafactor"}, "optim='adafactor' cannot be taken over"),
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type='polynomial' cannot be taken over"),
+        (
+            {"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cycles": 2}},
+            "lr_scheduler_kwargs=.*min_lr_rate",
+        ),
         ({"num_train_epochs": 0.5}, "too little for these rules.*smaller eval_dataset"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",

@@ -1,0 +1,153 @@
+"""What of a `Trainer`'s arguments is taken over, refused by name, or named as unused. It is read and not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from typing import Any
+
+from esgd.budget import Budget, Work
+from esgd.errors import RecipeError
+from esgd.integrations.lightning_task import LightningTask
+from esgd.operators import BestOfLooks, Cloned, Gaussian, MeanOfElites, Uninterrupted, trajectories
+from esgd.protocols import Species
+from esgd.recipe import Recipe
+from esgd.rules import ours
+from esgd.sizes import Each, Earned
+from esgd.work import Costs, expected_looks, sized
+
+RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
+RACE_SHARE = 1 / 3  # of the work, for the first generation
+LOOKS_SHARE = 0.4  # of the work, for looks at the validation data
+
+REFUSED_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
+    "gradient_clip_algorithm": ("norm", "Gradients are clipped by their norm."),
+    "limit_train_batches": (1.0, "Give a loader of fewer samples."),
+    "limit_val_batches": (1.0, "Give a loader of fewer samples."),
+    "overfit_batches": (0.0, "Give a loader of fewer samples."),
+    "fast_dev_run": (False, "Use a recipe with one generation."),
+    "world_size": (1, "Use engine='pool' or engine='ray': every worker trains whole networks."),
+}
+"""Arguments of a `Trainer` that would change the training, what they are by default, and what to do instead."""
+
+NAMED_ARGUMENTS: Mapping[str, Any] = {
+    "min_epochs": None,
+    "min_steps": None,
+    "check_val_every_n_epoch": 1,
+    "val_check_interval": 1.0,
+    "reload_dataloaders_every_n_epochs": 0,
+}
+PRECISIONS = {"32-true": "float32", "bf16-mixed": "bf16"}
+UNNAMED = ("ProgressBar", "ModelSummary", "ModelCheckpoint")
+"""Callbacks that every `Trainer` has, and that a run has an own form of."""
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuse by name the arguments that a population cannot be trained with."""
+    if trainer is None:
+        return
+    for name, (usual, instead) in REFUSED_ARGUMENTS.items():
+        value = getattr(trainer, name, usual)
+        if value is not None and str(getattr(value, "value", value)) != str(usual):
+            raise RecipeError(f"{name}={value!r} cannot be taken over from the Trainer. {instead}")
+    if trainer.precision not in PRECISIONS:
+        raise RecipeError(
+            f"precision={trainer.precision!r} cannot be taken over from the Trainer. Use {' or '.join(PRECISIONS)}."
+        )
+
+
+def unused_of(trainer: Any) -> list[str]:
+    """Arguments, callbacks and loggers that change nothing here."""
+    if trainer is None:
+        return []
+    found = [
+        f"{name}={getattr(trainer, name)!r}"
+        for name, usual in NAMED_ARGUMENTS.items()
+        if getattr(trainer, name, usual) != usual
+    ]
+    kinds = [{each.__name__ for each in type(callback).__mro__} for callback in trainer.callbacks]
+    found += [
+        type(each).__name__ for each, names in zip(trainer.callbacks, kinds, strict=True) if not names & {*UNNAMED}
+    ]
+    own = [each for each in trainer.loggers if each.name != "lightning_logs"]
+    return found + [f"{type(each).__name__} (use trackers=…)" for each in own]
+
+
+def accumulate_of(trainer: Any) -> int:
+    """Batches of one step of the optimizer."""
+    return int(getattr(trainer, "accumulate_grad_batches", None) or 1)
+
+
+def clip_norm_of(trainer: Any) -> float | None:
+    """The largest gradient norm."""
+    return getattr(trainer, "gradient_clip_val", None) or None
+
+
+def engine_of(trainer: Any) -> str:
+    """The engine with the precision of the trainer."""
+    precision = "float32" if trainer is None else PRECISIONS[trainer.precision]
+    return "auto" if precision == "float32" else f"auto:precision={precision}"
+
+
+def recipe_of(task: LightningTask, trainer: Any, species: Species, budget: Budget | None = None) -> Recipe:
+    """Our rules with the work of one network, as the trainer has it, or of the budget, and the module's own optimizer.
+
+    Where their looks at the validation data would leave too little for training, a smaller race takes their place. A
+    budget of time changes the epochs later.
+    """
+    if isinstance(budget, Work):
+        work = budget.samples
+    elif trainer is None or budget is not None:
+        return replace(ours(task), species=species)
+    else:
+        work = work_of(task, trainer)
+    rules = [partial(ours, task, work), *(partial(sized, task, work, partial(_race, *each)) for each in RACES)]
+    costs = Costs.of(task, Recipe())
+    for rule in rules:
+        try:
+            recipe = rule()
+        except RecipeError:  # its looks alone are more than the work
+            continue
+        if expected_looks(costs, recipe) <= LOOKS_SHARE * work:
+            return replace(recipe, species=species)
+    given = (
+        f"max_epochs={trainer.max_epochs} and max_steps={trainer.max_steps} are" if budget is None else f"{budget} is"
+    )
+    raise RecipeError(
+        f"{given} too little work for a population: one look of every network at the validation data is paid from it, "
+        f"too. Give more, use fewer validation data, or give a recipe."
+    )
+
+
+def _race(individuals: tuple[int, int], after: int, epochs: float) -> Recipe:
+    """So many individuals, then the best of them in so many generations; epochs are summed over all."""
+    first, then = individuals
+    return Recipe(
+        population=Each(individuals),
+        elites=1.0,
+        generations=1 + after,
+        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / after / then)),
+        offspring=Earned(1, 3) if then > 1 else 0,
+        mates_from=trajectories,
+        kinds=(MeanOfElites(), Cloned()),
+        mutation=Gaussian(sigma=0.0),
+        backoff=BestOfLooks(looks=()),
+        baggage=Uninterrupted(returns=True),
+    )
+
+
+def work_of(task: LightningTask, trainer: Any) -> float:
+    """Of one network, in samples: backward counts twice, and it looks at the validation data after every epoch."""
+    steps, samples = task.steps({}), task._train.samples
+    if steps is None or samples is None:
+        raise RecipeError(
+            "the work of a run is counted in samples, and the train loader does not know how many. Give a recipe."
+        )
+    epochs = float(trainer.max_epochs) if (trainer.max_epochs or -1) > 0 else float("inf")
+    if trainer.max_steps > 0:
+        epochs = min(epochs, trainer.max_steps / ceil(steps / accumulate_of(trainer)))
+    if epochs == float("inf"):
+        raise RecipeError("the Trainer has no end: max_epochs and max_steps are -1. Set one of them, or give recipe=….")
+    return epochs * (3.0 * samples + task.size(None))
