@@ -88,5 +88,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     "Did you mean 'population'?"
     """
     options = sorted(known)
+    if not options:
+        return "None is known."
     close = get_close_matches(name, options, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(options)}."
