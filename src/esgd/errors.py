@@ -86,6 +86,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("popluation", ["population", "offspring"])
     "Did you mean 'population'?"
+    >>> did_you_mean("f1", [])
+    'None is known.'
     """
     options = sorted(known)
     if not options:
