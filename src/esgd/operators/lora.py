@@ -66,9 +66,9 @@ class LoraProduct:
 def lora_pairs(genome: Genome) -> list[tuple[str, str]]:
     """The names of A and B of every adapter of which both factors are trained. Those of AdaLoRA are no such pair."""
     shapes = dict(zip(genome.names, genome.shapes, strict=True))
-    everything = {name for name, _ in genome.template.named_parameters()}  # a frozen E counts, too
+    diagonals = {name for name, _ in genome.template.named_parameters() if "lora_E" in name}  # also frozen ones
     pairs = [(name, name.replace(a, b)) for name in genome.names for a, b in FACTORS if a in name.split(".")]
-    plain = [(a, b) for a, b in pairs if a.replace("lora_A", "lora_E") not in everything - {a}]
+    plain = [(a, b) for a, b in pairs if a.replace("lora_A", "lora_E") not in diagonals]
     return [(a, b) for a, b in plain if b in shapes and _fit(shapes[a], shapes[b])]
 
 
