@@ -86,7 +86,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("popluation", ["population", "offspring"])
     "Did you mean 'population'?"
+    >>> did_you_mean("f1", [])
+    'None is known.'
     """
     options = sorted(known)
+    if not options:
+        return "None is known."
     close = get_close_matches(name, options, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(options)}."

@@ -14,6 +14,7 @@ names it and says something about it. The learning rate itself is drawn for an i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
@@ -34,6 +35,7 @@ _FACTOR = "It multiplies the drawn learning rate for these parameters. Use 0.1 f
 _DECAY = "It is the weight decay of these parameters, whatever is drawn for the others. Use 0 for none."
 _RATE = "The learning rate is drawn for each individual and annealed, so a group multiplies it. Use lr_factor."
 LARGEST_FACTOR = 1e6
+NORMAL = re.compile(r"Norm(\d+d)?$")
 LISTED = 12  # names of parameters in an error; of more, the layers at the top are listed
 
 
@@ -102,7 +104,8 @@ class NoDecay:
     """No weight decay on biases and on the parameters of normalisation layers.
 
     A bias is a parameter whose own name begins or ends with "bias". A normalisation layer is one whose class, or a
-    class it is derived from, has "Norm" in its name: torch's own, and those that libraries write themselves.
+    class it is derived from, has a name that ends with "Norm", as in BatchNorm2d: torch's own, and those that libraries
+    write themselves. If the name only has "Norm" in it, its parameters of at most one dimension count.
 
     >>> network = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     >>> list(NoDecay().changes(network, [name for name, _ in network.named_parameters()]))
@@ -192,7 +195,8 @@ def _is_bias(name: str) -> bool:
 
 def _is_normal(module: nn.Module, name: str) -> bool:
     layer = module.get_submodule(name.rpartition(".")[0])
-    return any("Norm" in cls.__name__ for cls in _classes(layer))
+    named = [cls.__name__ for cls in _classes(layer) if "Norm" in cls.__name__]
+    return any(NORMAL.search(each) for each in named) or (bool(named) and module.get_parameter(name).dim() <= 1)
 
 
 def _classes(layer: nn.Module) -> Iterator[type]:

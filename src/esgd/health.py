@@ -59,11 +59,12 @@ def _short(line: Mapping[str, Any], recipe: Recipe, steps: int | None) -> Iterat
     planned = recipe.epochs_of(min(line["k"], recipe.generations))
     epochs = line["clock"]["epochs"] if "clock" in line else planned
     begins_anew = recipe.evolution_steps and not recipe.baggage.keeps
+    more = "Give a longer budget, or fewer generations," if recipe.clock else "Raise sgd_epochs"
     if steps is not None and 0 < epochs * steps < SHORT_GENERATION and begins_anew:
         yield Note(
             "short",
             f"A generation has only {round(epochs * steps)} SGD steps. This is too few for a newly drawn optimizer "
-            f"to show its effect; a plain population is usually better. Raise sgd_epochs until a generation has at "
+            f"to show its effect; a plain population is usually better. {more} until a generation has at "
             f"least {SHORT_GENERATION} steps.",
         )
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from esgd.generation import Note
 from esgd.operators import LoraProduct, RandomStart
-from esgd.operators.lora import lora_pairs
+from esgd.operators.lora import has_other_adapters, lora_pairs
 from esgd.population import Population
 from esgd.protocols import Inspects, Setup
 from esgd.recipe import Recipe
@@ -34,7 +34,7 @@ def look(setup: Setup) -> tuple[Note, ...]:
 
 
 def _adapters(setup: Setup) -> Iterator[Note]:
-    """How the offspring of networks with LoRA factors are made."""
+    """How the offspring of networks with adapters are made."""
     pairs = lora_pairs(setup.genome)
     if pairs and setup.recombination == LoraProduct():
         yield Note(
@@ -49,6 +49,12 @@ def _adapters(setup: Setup) -> Iterator[Note]:
             f"The network has {len(pairs)} pairs of LoRA factors, and recombination="
             f"{getattr(setup.recombination, '__name__', setup.recombination)} sees rows only. The mean of B times the "
             f"mean of A is not the mean of the updates B·A. Use recombination=LoraProduct(), or freeze A.",
+        )
+    if has_other_adapters(setup.genome):
+        yield Note(
+            "adapters",
+            "The network has adapters of AdaLoRA, LoHa or LoKr. Of these the rows of the mates are averaged, not the "
+            "updates.",
         )
 
 

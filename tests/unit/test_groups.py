@@ -42,6 +42,10 @@ class HouseNorm(nn.Module):
         return self.scale * x / x.square().mean(dim=-1, keepdim=True).add(1e-6).sqrt()
 
 
+class NormalizedLinear(nn.Linear):
+    """No normalisation layer, whatever its name has in it."""
+
+
 class Layered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -244,3 +248,9 @@ def test_a_pattern_that_fits_no_parameter_is_refused_before_anything_is_trained(
     ):
         with pytest.raises(RecipeError, match=f"names no trainable parameter of this network.*{hint}"):
             esgd.evolve(classify(Layered), esgd.Recipe(species=species), seed=0)
+
+
+def test_a_layer_of_weights_that_is_called_normalized_decays() -> None:
+    network = nn.Sequential(NormalizedLinear(2, 2), nn.BatchNorm1d(2), HouseNorm(2))
+    names = [name for name, _ in network.named_parameters()]
+    assert list(NoDecay().changes(network, names)) == ["0.bias", "1.weight", "1.bias", "2.scale"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from esgd._timed import Timed
 from esgd.generation import Noted
 from esgd.health import examine
 from esgd.operators import Perturbed, Uninterrupted
@@ -77,6 +78,14 @@ def test_short_generations_are_flagged_with_their_number_of_steps() -> None:
     (note,) = examine(line(), Noted(), Recipe(population=4, elites=2, sgd_epochs=3), 10)
     assert note.kind == "short"
     assert "only 30 SGD steps" in note.text
+    assert "Raise sgd_epochs until" in note.text
+
+
+def test_short_generations_of_a_budget_are_told_to_lengthen_it() -> None:
+    timed = Timed(seconds=12.0, shares=(1.0,), pace=(0.5,), rest=(0.2,), start=2.0)
+    (note,) = examine(line(clock={"epochs": 3}), Noted(), Recipe(population=4, elites=2, sgd_epochs=timed), 10)
+    assert "Give a longer budget, or fewer generations, until a generation has at least" in note.text
+    assert "sgd_epochs" not in note.text
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,22 @@ def test_frozen_layers_batchnorm_dropout_and_a_source_of_batches_are_tested_alik
     assert first.guarantee == "held"
 
 
+@pytest.mark.parametrize(
+    ("species", "words"),
+    [
+        (torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]), "Pass the class: torch.optim.Adam."),
+        (torch.optim.Optimizer, "does not train. Pass one of them"),
+        (torch.optim.SparseAdam, "takes sparse gradients only"),
+        ("sparseadam", "takes sparse gradients only"),
+    ],
+    ids=["instance", "abstract", "sparse", "sparse by name"],
+)
+def test_an_optimizer_that_cannot_train_a_network_is_refused(species: Any, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        Recipe(species=species)
+    assert words in str(caught.value)
+
+
 def test_a_word_or_an_optimizer_class_is_a_species() -> None:
     assert Recipe(species=torch.optim.Adam) == Recipe(species="adam") == Recipe(species=Adam(lr="auto"))
     assert Recipe(species=torch.optim.RMSprop).species == Optimizer(name="rmsprop", lr=AutoRate())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,11 @@ class PruneTrial:
         check_of(of)
         _check_study(trial, of)
         self.trial, self.of = trial, of
-        self._ends, self._before, self._pruned = list[float](), 0, ""
+        self._ends, self._before, self._told, self._pruned = list[float](), 0, 0, ""
 
     def on_generation_end(self, generation: Generation) -> None:
         """Report, and ask whether to go on."""
-        value = number_in(generation.state.history[-1], self.of)
-        values = [*self._ends, value if isfinite(value) else nan]  # pruners know NaN, whichever way is better
-        self.trial.report(sum(values) / len(values), self._before + generation.k)
+        value = self._report(generation.state.history)
         if self.trial.should_prune():
             self._pruned = f"pruned by Optuna after generation {generation.k}: {self.of} {value:.6g}"
             raise StopRun(self._pruned)
@@ -52,8 +51,17 @@ class PruneTrial:
         """A pruned run is raised as one; the end of another counts for the next."""
         if self._pruned:
             raise _package().TrialPruned(self._pruned)
-        self._ends.append(number_in(result.history[-1], self.of))
-        self._before += len(result.history)
+        self._ends.append(self._report(result.history))
+        self._before, self._told = self._before + len(result.history), 0
+
+    def _report(self, history: Sequence[Mapping[str, Any]]) -> float:
+        """Report the lines that this trial was not told of, also those that were saved before; the last value."""
+        for line in history[self._told :]:
+            value = number_in(line, self.of)
+            values = [*self._ends, value if isfinite(value) else nan]  # pruners know NaN, whichever way is better
+            self.trial.report(sum(values) / len(values), self._before + line["k"])
+        self._told = len(history)
+        return number_in(history[-1], self.of)
 
     def __str__(self) -> str:
         return f"PruneTrial(of={self.of!r})"

@@ -17,7 +17,7 @@ from esgd.engines import Loop
 from esgd.errors import MissingExtraError, RecipeError, shown
 from esgd.fit import fit as train
 from esgd.integrations.tabular import Scale, Table, batch_size_for, standardised, table_task
-from esgd.integrations.tabular_networks import TableNetwork, network_maker
+from esgd.integrations.tabular_networks import TableNetwork, check_outputs, network_maker
 from esgd.protocols import Engine
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
@@ -26,9 +26,9 @@ from esgd.tasks import Supervised
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_array, check_random_state
+    from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "esgd.integrations.sklearn") from error
 
@@ -78,8 +78,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         sgd, selection = rows.split(self.fitness_size, Seeds(seed), classes=classes is not None)
         x_scale = Scale.of(sgd.x, sgd.weight)
         y_scale = None if classes else Scale.of(sgd.y, sgd.weight)
+        inputs, outputs = x.shape[1], classes or y.shape[1]
+        make = network_maker(self.module, self.hidden, inputs, outputs, len(rows))
+        if self.module is not None:
+            check_outputs(self.module, make, inputs, outputs, classes=classes is not None)
         task = table_task(
-            network_maker(self.module, self.hidden, x.shape[1], classes or y.shape[1], len(rows)),
+            make,
             standardised(sgd, x_scale, y_scale),
             standardised(selection, x_scale, y_scale),
             classes=classes is not None,
@@ -108,6 +112,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 f"budget={shown(self.budget)} decides how long and by which rules the run trains, and so do work and "
                 f"recipe. Give budget alone, or leave it out."
             )
+        if not isinstance(self.verbose, bool | int | np.bool_):
+            raise RecipeError(f"verbose={shown(self.verbose)} is neither True, to show progress, nor False.")
         if isinstance(self.recipe, str):
             rules.named(self.recipe)
         elif self.recipe is not None and not isinstance(self.recipe, Recipe):
@@ -130,21 +136,20 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int:
         """A whole number is the seed of the run; a generator is asked for one."""
         if isinstance(self.random_state, Integral):
+            if isinstance(self.random_state, bool) or self.random_state < 0:
+                raise RecipeError(
+                    f"random_state={shown(self.random_state)} is no seed. Use a whole number of 0 or more, or None."
+                )
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _weighted(self, x: NDArray[Any], sample_weight: ArrayLike | None) -> NDArray[Any]:
         """The weights of all rows; a row of weight 0 is as if it were not there."""
-        if sample_weight is None:
-            return np.ones(len(x))
-        weight: NDArray[Any] = check_array(
-            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight", estimator=self
-        )
-        if weight.shape != (len(x),):
-            raise RecipeError(f"sample_weight has the shape {weight.shape}. It has a number for each of {len(x)} rows.")
-        if weight.min() < 0 or weight.max() == 0:
+        weight: NDArray[Any] = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        if not (weight.min() >= 0 and 0 < weight.max() < np.inf):
             raise RecipeError(
-                "sample_weight has negative numbers, or only zeros. A row counts 0 or more, and one does."
+                "sample_weight has numbers that are negative or not finite, or only zeros. A row counts 0 or more, and "
+                "one does."
             )
         return weight
 
@@ -154,11 +159,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 class EsgdClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    """A population of networks as a classifier: cross entropy, labels of any kind.
+    """A population of networks as a classifier: cross entropy, labels of any one kind.
 
     | parameter      | meaning                                                                                       |
     |----------------|-----------------------------------------------------------------------------------------------|
-    | `module`       | builds a network, as `module(n_features, n_outputs)` or without arguments; None: an MLP       |
+    | `module`       | builds a network, as `module(n_features, n_outputs)`, else without arguments; None: an MLP     |
     | `budget`       | "30s", or `esgd.Work(samples=3e5)`, as for `esgd.fit`; then without `work` and `recipe`        |
     | `work`         | samples that the run may spend, for rules; None: 500 for each row, from 5e5 to 5e7            |
     | `recipe`       | a `Recipe`, or the name of rules in `esgd.rules`; None: "ours"                                |

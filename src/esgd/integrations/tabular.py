@@ -96,10 +96,16 @@ class Scale:
 
     @staticmethod
     def of(values: Numbers, weight: Numbers) -> Scale:
-        """Those of (n, d) values in which row i counts `weight[i]`."""
+        """Those of (n, d) values in which row i counts `weight[i]`. No square overflows or vanishes."""
         share = (weight / weight.sum())[:, None]
         mean = (share * values).sum(axis=0)
-        deviation = np.sqrt((share * (values - mean) ** 2).sum(axis=0))
+        with np.errstate(over="ignore"):
+            difference = values - mean
+        if not np.isfinite(difference).all():
+            column = int(np.flatnonzero(~np.isfinite(difference).all(axis=0))[0])
+            raise TaskError(f"column {column} has differences that are not finite numbers. Divide it by 10 or more.")
+        unit = np.ldexp(1.0, np.frexp(np.abs(difference).max(axis=0))[1] - 1)  # a power of two: exact
+        deviation = np.sqrt((share * (difference / unit) ** 2).sum(axis=0)) * unit
         return Scale(mean, np.where(deviation > ROUNDING * np.abs(mean), deviation, 1.0))
 
     def standardised(self, values: Numbers) -> Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from math import ceil, log2, sqrt
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 
 from esgd._validation import is_count
 from esgd.errors import TaskError, shown
+from esgd.genome import build
 from esgd.integrations.tabular import Numbers, Scale
+from esgd.randomness import Seeds, global_randomness
 
 NARROWEST, WIDEST = 16, 256  # hidden units of the default network
 AT_ONCE = 8192  # rows that a trained network is given at a time
@@ -36,17 +39,29 @@ def network_maker(
             f"module={shown(module)} does not build networks. Each individual of the population needs one of its own. "
             f"Give a function or a class that is called with (n_features, n_outputs), or without arguments."
         )
-    required = [
-        each
-        for each in inspect.signature(module).parameters.values()
-        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) not in (0, 2):
+    signature = inspect.signature(module)
+    for sizes in ((inputs, outputs), ()):
+        with suppress(TypeError):
+            signature.bind(*sizes)
+            return partial(module, *sizes) if sizes else module
+    raise TaskError(
+        f"module={shown(module)} takes the arguments {signature}. It is called with (n_features, n_outputs), or "
+        f"without arguments."
+    )
+
+
+def check_outputs(module: Any, make: Callable[[], nn.Module], inputs: int, outputs: int, *, classes: bool) -> None:
+    """Refuse the user's `module` if its networks do not return a number for each class or target."""
+    network = build(make, Seeds(0)).eval()
+    dtype = next((p.dtype for p in network.parameters()), torch.float32)
+    with global_randomness(0), torch.no_grad():
+        answer = network(torch.zeros(2, inputs, dtype=dtype))
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    if shape != (2, outputs):
+        wanted = f"There are {outputs} classes" if classes else f"The number of targets is {outputs}"
         raise TaskError(
-            f"module={shown(module)} needs {len(required)} arguments. It is called with (n_features, n_outputs), or "
-            f"without arguments."
+            f"module={shown(module)} returned the shape {shape} for 2 rows. {wanted}: return (n, {outputs})."
         )
-    return partial(module, inputs, outputs) if required else module
 
 
 def mlp(inputs: int, outputs: int, hidden: Sequence[int]) -> nn.Sequential:
@@ -102,6 +117,7 @@ class TableNetwork(nn.Module):
 
 
 def _checked_widths(hidden: Any) -> tuple[int, ...]:
+    hidden = hidden.tolist() if isinstance(hidden, np.ndarray) else hidden
     if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not all(map(is_count, hidden)):
         raise TaskError(
             f"hidden={shown(hidden)} are no widths of hidden layers. Give whole numbers of 1 or more, such as (64, 64)."

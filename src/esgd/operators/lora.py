@@ -25,6 +25,9 @@ from esgd.genome import Genome
 FACTORS = (("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"))
 """What PEFT, and loralib before it, call the factors of an adapter."""
 
+OTHER_FACTORS = ("lora_E", "hada_w", "lokr_w")
+"""How the names of factors begin whose update is no product B·A: B·diag(E)·A of AdaLoRA, LoHa and LoKr."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoraProduct:
@@ -61,10 +64,17 @@ class LoraProduct:
 
 
 def lora_pairs(genome: Genome) -> list[tuple[str, str]]:
-    """The names of A and B of every adapter of which both factors are trained."""
+    """The names of A and B of every adapter of which both factors are trained. Those of AdaLoRA are no such pair."""
     shapes = dict(zip(genome.names, genome.shapes, strict=True))
+    diagonals = {name for name, _ in genome.template.named_parameters() if "lora_E" in name}  # also frozen ones
     pairs = [(name, name.replace(a, b)) for name in genome.names for a, b in FACTORS if a in name.split(".")]
-    return [(a, b) for a, b in pairs if b in shapes and _fit(shapes[a], shapes[b])]
+    plain = [(a, b) for a, b in pairs if a.replace("lora_A", "lora_E") not in diagonals]
+    return [(a, b) for a, b in plain if b in shapes and _fit(shapes[a], shapes[b])]
+
+
+def has_other_adapters(genome: Genome) -> bool:
+    """Whether there are trained adapters whose update is not B·A: AdaLoRA, LoHa, LoKr."""
+    return any(part.startswith(OTHER_FACTORS) for name in genome.names for part in name.split("."))
 
 
 def _fit(a: torch.Size, b: torch.Size) -> bool:

@@ -30,21 +30,46 @@ def settled_species(species: SpeciesLike) -> Species:
     >>> settled_species("adam") == settled_species(torch.optim.Adam) == Adam(lr="auto")
     True
     """
+    if isinstance(species, torch.optim.Optimizer):
+        raise RecipeError(
+            f"species=… is an optimizer with its parameters, but each individual makes one for its own network. Pass "
+            f"the class: {_written(type(species))}."
+        )
     if isinstance(species, type) and issubclass(species, torch.optim.Optimizer):
+        _check_class(species)
         return _pool(_name_of(species))
     if not isinstance(species, str):
         return cast(Species, species)
     if species == "auto":
         return AUTO
     try:
-        optimizer_class(species)
+        found = optimizer_class(species)
     except RecipeError as error:
         known = ["auto", *(name.lower() for name, each in vars(torch.optim).items() if isinstance(each, type))]
         raise RecipeError(
             f"species={shown(species)} is neither 'auto' nor an optimizer: its learning rates are found before "
             f"generation 1. {did_you_mean(species.lower(), known)}"
         ) from error
+    _check_class(found)
     return _pool(species.lower() if ":" not in species else species)
+
+
+def _check_class(cls: type[torch.optim.Optimizer]) -> None:
+    """Refuse classes that cannot train a network by themselves."""
+    if cls is torch.optim.Optimizer:
+        raise RecipeError(
+            "species=torch.optim.Optimizer is what optimizers are derived from, and does not train. Pass one of them: "
+            "torch.optim.Adam."
+        )
+    if cls is torch.optim.SparseAdam:
+        raise RecipeError(
+            "species=torch.optim.SparseAdam takes sparse gradients only, and layers such as nn.Linear have none. Pass "
+            "torch.optim.Adam."
+        )
+
+
+def _written(cls: type) -> str:
+    return f"torch.optim.{cls.__name__}" if getattr(torch.optim, cls.__name__, None) is cls else cls.__qualname__
 
 
 def _pool(name: str) -> Pool:

@@ -49,6 +49,17 @@ def test_a_pruned_run_is_whole_in_its_folder_and_pruned_in_its_study(tmp_path: P
     assert "pruned by Optuna after generation 2" in (tmp_path / "run" / "stop.json").read_text()
 
 
+def test_a_trial_is_told_of_the_generations_that_were_saved_before(tmp_path: Path) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        stop = (lambda generation: generation.k == 2) if trial.number == 0 else None
+        return fit(trial, run=tmp_path / "run", report=False, stop=stop).fitness
+
+    found = study()
+    found.optimize(objective, n_trials=3)  # stopped, resumed, and already finished
+    assert [list(trial.intermediate_values) for trial in found.trials] == [[1, 2], [1, 2, 3], [1, 2, 3]]
+    assert found.trials[1].intermediate_values == found.trials[2].intermediate_values
+
+
 def test_the_runs_of_several_seeds_are_one_trial() -> None:
     def objective(trial: optuna.Trial) -> float:
         callback = PruneTrial(trial)

@@ -23,7 +23,7 @@ from torch import nn
 import esgd
 from esgd.errors import MissingExtraError, RecipeError, TaskError
 from esgd.integrations.sklearn import EsgdClassifier, EsgdRegressor
-from esgd.integrations.tabular import Table
+from esgd.integrations.tabular import Scale, Table
 from esgd.ledger import passes
 from esgd.randomness import Seeds
 
@@ -105,6 +105,26 @@ def test_numbers_far_from_zero_lose_no_digits() -> None:
     assert fitted.score(1e7 + x, 1e7 + x[:, 0]) > 0.9
 
 
+def test_large_and_small_numbers_are_scaled_as_any_others() -> None:
+    weight = np.linspace(1, 2, 150)
+    usual = Scale.of(X, weight)
+    for factor in (2.0**660, 2.0**-660):
+        scaled = Scale.of(X * factor, weight)
+        assert np.array_equal(scaled.deviation, usual.deviation * factor)
+        assert np.array_equal(scaled.standardised(X * factor), usual.standardised(X))
+    with pytest.raises(TaskError, match="column 0 has differences that are not finite"):
+        Scale.of(np.array([[1.7e308], [-1.7e308], [-1.7e308]]), np.ones(3))
+
+
+def test_a_network_with_defaults_is_given_the_sizes_of_the_table() -> None:
+    def make(n_features: int = 9, n_outputs: int = 7) -> nn.Module:
+        return nn.Linear(n_features, n_outputs)
+
+    weighted = tiny(module=make, hidden=None).fit(X, Y, sample_weight=2.0)  # one number for all rows
+    assert weighted.model_.network.weight.shape == (3, 4)
+    assert tiny(hidden=np.array([8, 5])).fit(X, Y).model_.network[2].out_features == 5
+
+
 def test_the_order_of_rows_changes_nothing() -> None:
     order = np.random.default_rng(0).permutation(150)
     assert np.array_equal(tiny().fit(X, Y).predict_proba(X), tiny().fit(X[order], Y[order]).predict_proba(X))
@@ -172,7 +192,15 @@ def test_a_finished_run_in_a_folder_is_not_trained_again(tmp_path: Any) -> None:
         ({"work": 1e5}, RecipeError, "this recipe has its sizes"),
         ({"module": nn.Linear(4, 3), "hidden": None}, TaskError, "does not build networks"),
         ({"module": nn.ReLU}, TaskError, "Leave one out"),
-        ({"module": lambda a, b, c: nn.ReLU(), "hidden": None}, TaskError, "needs 3 arguments"),
+        ({"module": lambda a, b, c: nn.ReLU(), "hidden": None}, TaskError, "takes the arguments (a, b, c)"),
+        (
+            {"module": lambda a, b: nn.Linear(a, 10), "hidden": None},
+            TaskError,
+            "returned the shape (2, 10) for 2 rows. There are 3 classes: return (n, 3).",
+        ),
+        ({"random_state": -1}, RecipeError, "random_state=-1 is no seed"),
+        ({"random_state": True}, RecipeError, "random_state=True is no seed"),
+        ({"verbose": "no"}, RecipeError, "verbose='no' is neither True"),
         ({"hidden": 64}, TaskError, "such as (64, 64)"),
         ({"fitness_size": 1.5}, RecipeError, "fitness_size=1.5 is not in (0, 1]"),
         ({"fitness_size": 1.0}, TaskError, "cannot be split"),

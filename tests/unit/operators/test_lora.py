@@ -22,6 +22,7 @@ from esgd.genome import Genome
 from esgd.operators import LoraProduct, intermediate
 from esgd.operators.lora import lora_pairs
 from esgd.population import Birth
+from esgd.sanity import look
 from tests.small import classify
 
 RANK, WIDTH, CLASSES = 2, 8, 6
@@ -114,10 +115,10 @@ def test_a_mate_that_has_diverged_gives_a_child_that_has() -> None:
     assert not LoraProduct()(mates, (0.5, 0.5), genome).isfinite().any()
 
 
-def regression() -> Supervised:
+def regression(make: type[nn.Module] = Adapted) -> Supervised:
     x = torch.randn(64, WIDTH, generator=torch.Generator().manual_seed(1))
     y = x @ torch.randn(WIDTH, CLASSES, generator=torch.Generator().manual_seed(2))
-    return Supervised(Adapted, F.mse_loss, train=(x, y), fitness=(x, y), batch_size=16)
+    return Supervised(make, F.mse_loss, train=(x, y), fitness=(x, y), batch_size=16)
 
 
 SHORT = Recipe(population=3, generations=2, sgd_epochs=1)
@@ -152,6 +153,29 @@ def test_a_run_that_began_before_there_was_a_choice_continues_bit_identically(tm
     at_once(before, stop=lambda generation: generation.k == 1)
     continued = at_once(SHORT)
     assert torch.equal(continued.state.population.rows, whole.state.population.rows)
+
+
+class Adaptive(Adapted):
+    """AdaLoRA, whose update is B·diag(E)·A."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lora_E = nn.ModuleDict({"default": nn.Linear(1, RANK, bias=False)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = self.lora_A["default"](x) * self.lora_E["default"].weight[:, 0]
+        return self.base(x) + self.lora_B["default"](scaled) + self.bias
+
+
+def test_adapters_of_adalora_are_averaged_as_rows_and_the_note_says_so() -> None:
+    genome = Genome.of(Adaptive())
+    mates = torch.randn(2, genome.size, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(LoraProduct()(mates, (0.5, 0.5), genome), mates.mean(dim=0))
+    genome.template.get_submodule("lora_E").requires_grad_(False)
+    assert lora_pairs(Genome.of(genome.template)) == []
+    notes = look(prepare(regression(Adaptive), Recipe(), seed=0))
+    assert [note.kind for note in notes if "mean of their mates' updates" in note.text] == []
+    assert any("AdaLoRA" in note.text and "not the updates" in note.text for note in notes)
 
 
 def test_a_soup_of_adapters_averages_products() -> None:
