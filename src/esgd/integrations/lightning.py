@@ -7,7 +7,7 @@ Nothing of Lightning is imported: who has a module has the package, `lightning` 
 | `training_step`, `validation_step`, `self.log`      | the loss, and the fitness: the logged value `monitor`          |
 | `configure_optimizers`: the optimizer and its rate  | the species: rates from a quarter of it to four times it       |
 | groups with another rate or weight decay            | groups of the species, by the names of the parameters          |
-| `CosineAnnealingLR`, `MultiStepLR`, `StepLR`        | the same over the run; other schedulers become one cosine      |
+| `CosineAnnealingLR` over all epochs                 | the same over the run; other schedulers become one cosine      |
 | data modules, loaders                               | as `esgd.Supervised` reads a `DataLoader`                      |
 | `max_epochs`, `max_steps`                           | the work of the whole population: what one network would take  |
 | `accumulate_grad_batches`, `gradient_clip_val`      | of every policy                                                |
@@ -36,6 +36,7 @@ from esgd.integrations.lightning_trainer import (
     check_trainer,
     clip_norm_of,
     engine_of,
+    epochs_of,
     recipe_of,
     unused_of,
 )
@@ -113,7 +114,7 @@ def fit(
     )
     unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer)
     if recipe is None:
-        schedule, ignored = schedule_of(schedulers, optimizer)
+        schedule, ignored = schedule_of(schedulers, optimizer, epochs_of(trainer, settings.get("budget")))
         species = species_of(
             optimizer,
             module,
@@ -122,7 +123,7 @@ def fit(
             accumulate=accumulate_of(trainer),
         )
         recipe = recipe_of(task, trainer, species, settings.get("budget"))
-        unused += [f"{ignored} (one cosine over the run is used)"] if ignored else []
+        unused += [f"{ignored} (not followed: the learning rate falls in one cosine over the run)"] if ignored else []
     if unused:
         warnings.warn(f"What changes nothing in a population: {', '.join(unused)}.", stacklevel=2)
     return fit_task(task, recipe, **{"engine": engine_of(trainer), **settings})

@@ -254,8 +254,15 @@ def logged(module: nn.Module) -> Iterator[dict[str, Any]]:
 
 def _step(module: nn.Module, name: str, batch: tuple[Any, ...]) -> Any:
     """Call a step as Lightning does: with the batch, and its number if it takes one."""
-    try:
+    with without_trainer(name):
         return getattr(module, name)(*reversed(batch))
+
+
+@contextmanager
+def without_trainer(name: str) -> Iterator[None]:
+    """Say in a sentence that what is called so uses `self.trainer`."""
+    try:
+        yield
     except RuntimeError as error:
         if "not attached to a `Trainer`" in str(error):
             raise TaskError(

@@ -75,6 +75,13 @@ def unused_of(trainer: Any) -> list[str]:
     return found + [f"{type(each).__name__} (use trackers=…)" for each in own]
 
 
+def epochs_of(trainer: Any, budget: Budget | None) -> int | None:
+    """The epochs of one network, if they alone say how long it is trained."""
+    if trainer is None or budget is not None or trainer.max_steps > 0 or (trainer.max_epochs or -1) < 0:
+        return None
+    return int(trainer.max_epochs)
+
+
 def accumulate_of(trainer: Any) -> int:
     """Batches of one step of the optimizer."""
     return int(getattr(trainer, "accumulate_grad_batches", None) or 1)
