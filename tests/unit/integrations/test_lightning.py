@@ -218,15 +218,62 @@ def test_one_cycle_gives_its_largest_rate_and_leaves_the_momentum_of_the_optimiz
 
 
 class Watching(Module):
-    def on_train_epoch_end(self) -> None:
+    def on_validation_epoch_end(self) -> None:
         raise AssertionError("hooks are not called")
 
 
-def test_what_only_watches_is_listed_in_one_warning() -> None:
-    stopping = lightning.callbacks.EarlyStopping("val_loss")
-    with pytest.warns(UserWarning, match="on_train_epoch_end, min_epochs=2, EarlyStopping") as said:
-        trained(Watching, trainer=trainer(callbacks=[stopping], min_epochs=2))
-    assert len([each for each in said if "changes nothing" in str(each.message)]) == 1
+def unused(make: Any = Module, **changes: Any) -> str:
+    """The one warning about what is not used."""
+    with pytest.warns(UserWarning, match="Not used in a population") as said:
+        trained(make, **changes)
+    (told,) = [str(each.message) for each in said if "Not used" in str(each.message)]
+    return told
+
+
+def test_what_is_not_used_is_listed_in_one_warning(tmp_path: Path) -> None:
+    callbacks = lightning.callbacks
+    made = trainer(
+        callbacks=[callbacks.EarlyStopping("val_loss"), callbacks.ModelCheckpoint(tmp_path, monitor="val_loss")],
+        logger=lightning.loggers.CSVLogger(tmp_path),
+        enable_checkpointing=True,
+        min_epochs=2,
+    )
+    told = unused(Watching, trainer=made)
+    for each in ("on_validation_epoch_end", "min_epochs=2", "EarlyStopping", "ModelCheckpoint", "CSVLogger"):
+        assert each in told
+
+
+def test_a_recipe_and_an_engine_name_what_they_take_the_place_of() -> None:
+    make = scheduled(lambda o: lr_scheduler.CosineAnnealingLR(o, 60))
+    told = unused(make, trainer=trainer(gradient_clip_val=0.5, accumulate_grad_batches=2, precision="bf16-mixed"))
+    for each in ("CosineAnnealingLR", "gradient_clip_val=0.5", "accumulate_grad_batches=2", "precision='bf16-mixed'"):
+        assert each in told
+
+
+class Prepared(Module):
+    """What prepare_data leaves is there in setup."""
+
+    prepared = False
+
+    def prepare_data(self) -> None:
+        Prepared.prepared = True
+
+    def setup(self, stage: str) -> None:
+        assert Prepared.prepared
+
+
+def test_a_module_prepares_its_data_before_its_setup() -> None:
+    assert trained(Prepared).fitness > 0
+
+
+class Scaled(Data):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return [batch[0] / 100, batch[1]]
+
+
+class Ending(Module):
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Such as an average of weights."""
 
 
 class Headed(Module):
@@ -278,6 +325,13 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "CyclicLR overwrites the learning rate",
     ),
     "a hook": (Stepping, {}, "has on_before_optimizer_step.*would not be called"),
+    "a hook after a batch": (Ending, {}, "has on_train_batch_end.*would not be called"),
+    "a hook of the data": (Module, {"datamodule": Scaled()}, "Scaled has on_after_batch_transfer"),
+    "a callback": (
+        Module,
+        {"trainer": {"callbacks": [lightning.callbacks.StochasticWeightAveraging(0.1)]}},
+        "StochasticWeightAveraging of the Trainer changes the training",
+    ),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
     "a mode": (Module, {"mode": "best"}, "mode='best' is neither"),
