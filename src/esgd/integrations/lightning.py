@@ -63,15 +63,9 @@ REFUSED_HOOKS = (
 """Hooks that can change what is trained, or on what."""
 
 WATCHING_HOOKS = (
-    *(
-        "on_fit_end",
-        "on_train_end",
-        "on_validation_start",
-        "on_validation_end",
-        "on_validation_epoch_start",
-        "on_validation_epoch_end",
-    ),
-    *("on_validation_batch_start", "on_validation_batch_end", "configure_callbacks", "teardown"),
+    *("on_fit_end", "on_train_end", "configure_callbacks", "teardown"),
+    *("on_validation_start", "on_validation_end", "on_validation_epoch_start", "on_validation_epoch_end"),
+    *("on_validation_batch_start", "on_validation_batch_end"),
 )
 """Hooks that mostly watch. They are not called."""
 
@@ -184,8 +178,8 @@ def _check_hooks(module: Any, base: Any, refused: Iterable[str]) -> None:
     if overridden:
         raise TaskError(
             f"{type(module).__name__} has {', '.join(overridden)}, which can change the training and would not be "
-            f"called: the engine moves batches, computes gradients and takes steps. Do it in training_step, or leave it "
-            f"out."
+            f"called: the engine moves batches, computes gradients and takes steps. Do it in training_step, or leave "
+            f"it out."
         )
 
 

@@ -286,6 +286,26 @@ class Asking(Module):
         return torch.optim.AdamW(self.parameters(), lr=1 / self.trainer.max_epochs)
 
 
+class Weighted(Module):
+    """Every batch counts as its number of ones, as tokens would."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        loss = F.cross_entropy(self.network(x), y)
+        self.log("val_loss", loss, on_step=True, on_epoch=True, batch_size=1 + int(y.sum()) ** 2)
+
+
+def test_batch_size_of_log_is_the_weight_of_a_batch_and_names_of_an_epoch_are_known() -> None:
+    result = trained(Weighted, monitor="val_loss_epoch")
+    (measured,) = trainer().validate(result.model, datamodule=Data(), verbose=False)
+    assert result.fitness == pytest.approx(measured["val_loss_epoch"], rel=1e-5)
+
+
+class Largest(Module):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", 1.0, reduce_fx="max")
+
+
 class Two(Module):
     def configure_optimizers(self) -> Any:
         return [torch.optim.SGD(self.network.parameters(), lr=0.1)] * 2
@@ -334,6 +354,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
+    "a reduction": (Largest, {}, "logs 'val_loss' with reduce_fx='max'"),
+    "no monitor": (Module, {"monitor": None}, "monitor=None is no name"),
     "a mode": (Module, {"mode": "best"}, "mode='best' is neither"),
     "an instance": (Module(), {}, "make_module is a Module.*lambda: Module"),
     "no module": (nn.Identity, {}, "not a LightningModule"),
