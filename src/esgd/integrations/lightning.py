@@ -7,7 +7,7 @@ Nothing of Lightning is imported: who has a module has the package, `lightning` 
 | `training_step`, `validation_step`, `self.log`      | the loss, and the fitness: the logged value `monitor`          |
 | `configure_optimizers`: the optimizer and its rate  | the species: rates from a quarter of it to four times it       |
 | groups with another rate or weight decay            | groups of the species, by the names of the parameters          |
-| `CosineAnnealingLR`, `MultiStepLR`, `StepLR`        | the same over the run; other schedulers become one cosine      |
+| `CosineAnnealingLR` over all epochs                 | the same over the run; other schedulers become one cosine      |
 | data modules, loaders                               | as `esgd.Supervised` reads a `DataLoader`                      |
 | `max_epochs`, `max_steps`                           | the work of the whole population: what one network would take  |
 | `accumulate_grad_batches`, `gradient_clip_val`      | of every policy                                                |
@@ -29,13 +29,16 @@ from torch.utils.data import DataLoader
 from esgd.errors import TaskError
 from esgd.fit import fit as fit_task
 from esgd.genome import build
-from esgd.integrations.lightning_optimizer import optimizer_of, schedule_of, species_of
-from esgd.integrations.lightning_task import PROBE, LightningTask, Monitored
+from esgd.integrations.lightning_optimizer import names_of, optimizer_of, schedule_of, species_of
+from esgd.integrations.lightning_task import PROBE, LightningTask, Monitored, without_trainer
 from esgd.integrations.lightning_trainer import (
     accumulate_of,
     check_trainer,
     clip_norm_of,
     engine_of,
+    epochs_of,
+    policy_arguments,
+    precision_argument,
     recipe_of,
     unused_of,
 )
@@ -47,18 +50,22 @@ from esgd.tasks.reading import Reader
 if TYPE_CHECKING:
     from lightning.pytorch import LightningDataModule, Trainer
 
+TRANSFERS = ("on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device")
+"""Hooks that modules and data modules have, and that can change batches."""
+
 REFUSED_HOOKS = (
     *("optimizer_step", "optimizer_zero_grad", "backward", "lr_scheduler_step", "configure_gradient_clipping"),
-    *("on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device"),
+    *TRANSFERS,
     *("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad"),
-    *("on_train_batch_start", "on_train_epoch_start", "on_validation_model_eval", "on_validation_model_train"),
+    *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end"),
+    *("on_train_batch_start", "on_train_batch_end", "on_validation_model_eval", "on_validation_model_train"),
 )
 """Hooks that can change what is trained, or on what."""
 
 WATCHING_HOOKS = (
-    *("on_fit_start", "on_fit_end", "on_train_start", "on_train_end", "on_train_batch_end", "on_train_epoch_end"),
+    *("on_fit_end", "on_train_end", "configure_callbacks", "teardown"),
     *("on_validation_start", "on_validation_end", "on_validation_epoch_start", "on_validation_epoch_end"),
-    *("on_validation_batch_start", "on_validation_batch_end", "configure_callbacks", "teardown"),
+    *("on_validation_batch_start", "on_validation_batch_end"),
 )
 """Hooks that mostly watch. They are not called."""
 
@@ -94,13 +101,16 @@ def fit(
     |                                        | the place of `max_epochs` and `max_steps`                              |
     """
     make = Modules(make_module)
-    module = build(make, PROBE)
-    base = next((each for each in type(module).__mro__ if each.__name__ == "LightningModule"), None)
-    if base is None:
-        raise TaskError(f"make_module made a {type(module).__name__}, which is not a LightningModule.")
-    optimizer, schedulers = optimizer_of(module)
-    _check_hooks(module, base)
+    first = build(make_module, PROBE)
+    base = _base(first, "LightningModule")
+    _check_hooks(first, base, REFUSED_HOOKS)
+    if datamodule is not None:
+        _check_hooks(datamodule, _base(datamodule, "LightningDataModule"), TRANSFERS)
     check_trainer(trainer)
+    with without_trainer("prepare_data"):
+        first.prepare_data()  # type: ignore[operator]
+    module = build(make, PROBE)
+    optimizer, schedulers = optimizer_of(module)
     train, fitness = _loaders(module, datamodule, train_dataloaders, val_dataloaders)
     read = Reader()
     task = LightningTask(
@@ -112,8 +122,12 @@ def fit(
         nonnegative=nonnegative,
     )
     unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer)
+    if recipe is not None:
+        unused += [*names_of(schedulers), *policy_arguments(trainer)]
+    if "engine" in settings:
+        unused += precision_argument(trainer)
     if recipe is None:
-        schedule, ignored = schedule_of(schedulers, optimizer)
+        schedule, ignored = schedule_of(schedulers, optimizer, epochs_of(trainer, settings.get("budget")))
         species = species_of(
             optimizer,
             module,
@@ -122,9 +136,9 @@ def fit(
             accumulate=accumulate_of(trainer),
         )
         recipe = recipe_of(task, trainer, species, settings.get("budget"))
-        unused += [f"{ignored} (one cosine over the run is used)"] if ignored else []
+        unused += [f"{ignored} (not followed: the learning rate falls in one cosine over the run)"] if ignored else []
     if unused:
-        warnings.warn(f"What changes nothing in a population: {', '.join(unused)}.", stacklevel=2)
+        warnings.warn(f"Not used in a population: {', '.join(unused)}.", stacklevel=2)
     return fit_task(task, recipe, **{"engine": engine_of(trainer), **settings})
 
 
@@ -146,16 +160,26 @@ class Modules:
         for name, arguments in (("setup", ("fit",)), ("configure_model", ())):
             hook: Any = getattr(module, name, None)
             if hook is not None:
-                hook(*arguments)
+                with without_trainer(name):
+                    hook(*arguments)
         return module
 
 
-def _check_hooks(module: Any, base: Any) -> None:
-    overridden = [name for name in REFUSED_HOOKS if _overrides(module, base, name)]
+def _base(value: Any, name: str) -> type:
+    """The class of Lightning that a module or a data module is derived from."""
+    for each in type(value).__mro__:
+        if each.__name__ == name:
+            return each
+    raise TaskError(f"a {type(value).__name__} is not a {name}.")
+
+
+def _check_hooks(module: Any, base: Any, refused: Iterable[str]) -> None:
+    overridden = [name for name in refused if _overrides(module, base, name)]
     if overridden:
         raise TaskError(
             f"{type(module).__name__} has {', '.join(overridden)}, which can change the training and would not be "
-            f"called: the engine computes gradients and takes steps. Do it in training_step, or leave it out."
+            f"called: the engine moves batches, computes gradients and takes steps. Do it in training_step, or leave "
+            f"it out."
         )
 
 

@@ -5,8 +5,8 @@
 | the optimizer, its keywords             | the same in every policy                                                  |
 | the rate of its first group             | the middle of a log-uniform range                                         |
 | other rates, other weight decays        | groups: factors on that rate, and decays, by the names of the parameters  |
-| parameters that the optimizer lacks     | a group with the factor 0                                                 |
-| schedulers                              | schedules of the core, as far as it has them                              |
+| parameters that the optimizer lacks     | refused by name: a population would train them                            |
+| one cosine over all epochs              | the same over the run; no other scheduler is followed                     |
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from glob import escape
 from inspect import signature
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -23,8 +22,9 @@ from torch.optim import lr_scheduler
 
 from esgd.errors import TaskError
 from esgd.groups import Change, Group, Groups
+from esgd.integrations.lightning_task import without_trainer
 from esgd.protocols import Species
-from esgd.schedules import CosineRun, Schedule, Steps
+from esgd.schedules import CosineRun, Schedule
 from esgd.species import Inherited, LogUniform, Optimizer
 
 SPREAD = 4.0
@@ -33,20 +33,23 @@ SPREAD = 4.0
 NOT_DRAWN = ("lr", "foreach", "fused", "capturable", "differentiable")
 """Keywords of an optimizer that have a range of their own, or that the engine chooses."""
 
-OF_A_GROUP = ("params", "param_names", "initial_lr", "lr", "weight_decay")
+OF_A_GROUP = ("params", "param_names", "initial_lr", "max_lr", "min_lr", "lr", "weight_decay")
 """What groups of parameters may differ in."""
 
-LONGEST = 100_000  # epochs that are searched for drops of a rate
+CYCLED = ("momentum", "betas")
+"""What `OneCycleLR` overwrites in the groups. The defaults of the optimizer keep what it was made with."""
 
 
 def optimizer_of(module: Any) -> tuple[torch.optim.Optimizer, list[Any]]:
-    """The one optimizer of a module, and its schedulers; refuses by name what has none or several."""
+    """The one optimizer of a module, and its schedulers as Lightning writes them; refuses by name what has none or
+    several, or not all parameters."""
     if not module.automatic_optimization:
         raise TaskError(
             f"{type(module).__name__} has automatic_optimization=False. Policies of a population train a network, so "
             f"its own optimization cannot be used. Return a loss from training_step."
         )
-    found: Any = module.configure_optimizers()
+    with without_trainer("configure_optimizers"):
+        found: Any = module.configure_optimizers()
     schedulers: Any = ()
     if isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, list | tuple) for each in found):
         found, schedulers = found
@@ -61,7 +64,20 @@ def optimizer_of(module: Any) -> tuple[torch.optim.Optimizer, list[Any]]:
             f"configure_optimizers of {type(module).__name__} returned {several}. An individual is trained by one "
             f"optimizer. Return one."
         )
-    return found, [each["scheduler"] if isinstance(each, Mapping) else each for each in schedulers]
+    _check_complete(found, module)
+    return found, [each if isinstance(each, Mapping) else {"scheduler": each} for each in schedulers]
+
+
+def _check_complete(optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    names = [name for name, _ in trained]
+    if left := [name for name, parameter in trained if id(parameter) not in held]:
+        raise TaskError(
+            f"configure_optimizers leaves out {', '.join(_patterns(left, names))}. A population trains, mixes and "
+            f"mutates every parameter that requires a gradient. To keep them as they are, call requires_grad_(False) "
+            f"on them in __init__."
+        )
 
 
 def species_of(
@@ -80,9 +96,10 @@ def species_of(
             f"the learning rate of configure_optimizers is {rate}. Rates are drawn around it: give one above 0 to the "
             f"first group."
         )
+    cycled = {name: optimizer.defaults[name] for name in CYCLED if "max_lr" in group and name in group}
     hyper = {
         name: value
-        for name, value in group.items()
+        for name, value in {**group, **cycled}.items()
         if name in known and name not in ("params", *NOT_DRAWN) and value != known[name].default
     }
     pool = Optimizer(
@@ -114,7 +131,7 @@ def groups_of(optimizer: torch.optim.Optimizer, module: nn.Module) -> Groups:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             names.append(name)
-            members.setdefault(changes.get(id(parameter), Change(lr_factor=0.0)), []).append(name)
+            members.setdefault(changes[id(parameter)], []).append(name)
     return tuple(
         Group(names=pattern, lr_factor=change.lr_factor, weight_decay=change.weight_decay)
         for change, chosen in members.items()
@@ -151,8 +168,8 @@ def _patterns(chosen: Collection[str], names: Sequence[str]) -> list[str]:
 
 
 def _rate(group: Mapping[str, Any]) -> float:
-    """The learning rate of a group before any scheduler has changed it."""
-    return float(group.get("initial_lr", group["lr"]))
+    """The learning rate of a group before any scheduler has changed it; with `OneCycleLR`, the largest."""
+    return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
 
 
 def _name(kind: type[torch.optim.Optimizer]) -> str:
@@ -167,20 +184,36 @@ def _name(kind: type[torch.optim.Optimizer]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def schedule_of(schedulers: list[Any], optimizer: torch.optim.Optimizer) -> tuple[Schedule, str]:
-    """The schedule of policies, and the name of the scheduler that it does not follow."""
-    if not schedulers:
-        return CosineRun(), ""
-    (scheduler, *more) = schedulers
+def schedule_of(
+    schedulers: Sequence[Mapping[str, Any]], optimizer: torch.optim.Optimizer, epochs: int | None
+) -> tuple[Schedule, str]:
+    """The schedule of policies, and the names of the schedulers that it does not follow.
+
+    One cosine over all epochs is followed: an individual is trained for other epochs than one network, and only that
+    has the same meaning for both.
+    """
     rate = _rate(optimizer.param_groups[0])
-    kind = type(scheduler)
-    if more:
-        return CosineRun(), ", ".join(type(each).__name__ for each in schedulers)
-    if kind is lr_scheduler.CosineAnnealingLR and 0 <= scheduler.eta_min <= rate:
-        return CosineRun(floor=scheduler.eta_min / rate), ""
-    if kind is lr_scheduler.MultiStepLR and all(times == 1 for times in scheduler.milestones.values()):
-        return Steps(after=tuple(sorted(scheduler.milestones)), factor=scheduler.gamma), ""
-    if kind is lr_scheduler.StepLR and 0 < scheduler.gamma < 1:
-        drops = takewhile(lambda n: scheduler.gamma**n > 1e-6, range(1, LONGEST))
-        return Steps(after=tuple(scheduler.step_size * n for n in drops), factor=scheduler.gamma), ""
-    return CosineRun(), kind.__name__
+    for each in schedulers:
+        if isinstance(each["scheduler"], lr_scheduler.CyclicLR):
+            raise TaskError(
+                "CyclicLR overwrites the learning rate that configure_optimizers gives, so there is none to draw rates "
+                "around. Leave it out, or use recipe=Recipe(species=…)."
+            )
+    if [_is_cosine(each, rate, epochs) for each in schedulers] == [True]:
+        return CosineRun(floor=schedulers[0]["scheduler"].eta_min / rate), ""
+    return CosineRun(), ", ".join(names_of(schedulers))
+
+
+def names_of(schedulers: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [type(each["scheduler"]).__name__ for each in schedulers]
+
+
+def _is_cosine(config: Mapping[str, Any], rate: float, epochs: int | None) -> bool:
+    """Whether a scheduler is half a cosine over so many epochs, and no more."""
+    scheduler, usual = config["scheduler"], {"interval": "epoch", "frequency": 1}
+    return (
+        type(scheduler) is lr_scheduler.CosineAnnealingLR
+        and scheduler.T_max == epochs
+        and 0 <= scheduler.eta_min <= rate
+        and all(config.get(name, value) == value for name, value in usual.items())
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,6 +47,11 @@ class Monitored:
     mode: str = "min"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TaskError(
+                f"monitor={self.name!r} is no name. Selection goes by a value that validation_step logs. Give its "
+                f"name, such as monitor='val_loss'."
+            )
         if self.mode not in ("min", "max"):
             raise TaskError(
                 f"mode={self.mode!r} is neither 'min' nor 'max': whether {self.name!r} is better low or high."
@@ -77,8 +82,9 @@ class LightningTask:
         self.model, self._train, self._fitness = make_module, train, fitness
         self._form, self._monitor, self._numbered = BatchForm(length=batch_length), monitor, dict[str, bool]()
         self.batch_size = (train.batch_size if isinstance(train, CutsItself) else None) or BATCH_SIZE
-        self._metric = self._probed()
-        self.nonnegative = nonnegative and self._metric is None and monitor.mode == "min"
+        name, self._whole = self._probed()
+        self._monitor = replace(monitor, name=name)
+        self.nonnegative = nonnegative and not self._whole and monitor.mode == "min"
 
     @property
     def select(self) -> tuple[str, str]:
@@ -119,7 +125,7 @@ class LightningTask:
         return loss
 
     def parts(self, order: Sequence[int] | None = None) -> Iterable[tuple[int, Batch]]:
-        if self._metric is not None:
+        if self._whole:
             return [(0, None)]
         return self._validated(order)
 
@@ -128,7 +134,8 @@ class LightningTask:
             return self._monitor.sign * scalar(self._values(module)[self._monitor.name], repr(self._monitor.name))
         with logged(module) as values:
             _step(module, "validation_step", batch)
-        return self._monitor.sign * scalar(values[self._monitor.name], repr(self._monitor.name)) * self.size(batch)
+        value = values[self._monitor.name].value
+        return self._monitor.sign * scalar(value, repr(self._monitor.name)) * self.size(batch)
 
     def size(self, batch: Batch) -> int:
         if batch is None:
@@ -207,20 +214,22 @@ class LightningTask:
         for _, each in self._validated():
             with logged(module) as values:
                 _step(module, "validation_step", copied(to_device(each, device)))
-            for name, value in values.items():
-                if isinstance(value, Metric):
-                    totals[name] = value
+            for name, found in values.items():
+                if isinstance(found.value, Metric):
+                    totals[name] = found.value
                 else:
-                    totals[name] = totals.get(name, 0.0) + scalar(value, repr(name)) * self.size(each)
-                    counted[name] = counted.get(name, 0) + self.size(each)
+                    weight = self.size(each) if found.batch_size is None else found.batch_size
+                    totals[name] = totals.get(name, 0.0) + scalar(found.value, repr(name)) * weight
+                    counted[name] = counted.get(name, 0) + weight
         return {
             name: value.compute() if isinstance(value, Metric) else value / counted[name]
             for name, value in totals.items()
         }
 
     @torch.no_grad()
-    def _probed(self) -> str | None:
-        """Look at what one batch logs. Returns the name of the metric that is monitored, None for a plain value."""
+    def _probed(self) -> tuple[str, bool]:
+        """Look at what one batch logs. Returns the name that is monitored, and whether its value is known of the whole
+        split alone: a metric, or a mean with weights of the module's own."""
         module = build(self.model, PROBE).eval()
         self._numbered = {name: takes_number(getattr(module, name)) for name in ("training_step", "validation_step")}
         found = list(islice(self._validated(), 1))
@@ -228,22 +237,46 @@ class LightningTask:
             raise TaskError("the validation data have no batches. Selection needs at least one.")
         with logged(module) as values:
             _step(module, "validation_step", copied(found[0][1]))
+        for each, value in values.items():
+            value.check(each)
         name = self._monitor.name
+        plain = values.get(name.removesuffix("_epoch"))
+        if name not in values and plain is not None and plain.on_epoch:
+            name = name.removesuffix("_epoch")
         if name not in values:
             raise TaskError(
                 f"monitor={name!r} is not what validation_step logs. {did_you_mean(name, values)} Log it there, with "
                 f"self.log({name!r}, …): hooks at the end of an epoch are not called."
             )
-        return name if isinstance(values[name], Metric) else None
+        return name, isinstance(values[name].value, Metric) or values[name].batch_size is not None
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What `self.log` was given: a value or a metric, and the arguments that say how batches become one value."""
+
+    value: Any
+    batch_size: int | None = None
+    on_epoch: bool | None = None
+    reduce_fx: Any = "mean"
+
+    def check(self, name: str) -> None:
+        """Refuse what is no mean over batches."""
+        if self.reduce_fx not in ("mean", torch.mean) and not isinstance(self.value, Metric):
+            raise TaskError(
+                f"validation_step logs {name!r} with reduce_fx={self.reduce_fx!r}, and a population takes means over "
+                f"samples. Leave reduce_fx out, or log a metric of torchmetrics, such as MaxMetric."
+            )
 
 
 @contextmanager
-def logged(module: nn.Module) -> Iterator[dict[str, Any]]:
+def logged(module: nn.Module) -> Iterator[dict[str, Logged]]:
     """What the module logs meanwhile, by name."""
-    values = dict[str, Any]()
+    values = dict[str, Logged]()
 
-    def log(name: str, value: Any, *_: Any, **__: Any) -> None:
-        values[name] = value.detach() if isinstance(value, Tensor) else value
+    def log(name: str, value: Any, *_: Any, **settings: Any) -> None:
+        known = {each: settings[each] for each in ("batch_size", "on_epoch", "reduce_fx") if each in settings}
+        values[name] = Logged(value.detach() if isinstance(value, Tensor) else value, **known)
 
     module.__dict__["log"] = log
     try:
@@ -254,8 +287,15 @@ def logged(module: nn.Module) -> Iterator[dict[str, Any]]:
 
 def _step(module: nn.Module, name: str, batch: tuple[Any, ...]) -> Any:
     """Call a step as Lightning does: with the batch, and its number if it takes one."""
-    try:
+    with without_trainer(name):
         return getattr(module, name)(*reversed(batch))
+
+
+@contextmanager
+def without_trainer(name: str) -> Iterator[None]:
+    """Say in a sentence that what is called so uses `self.trainer`."""
+    try:
+        yield
     except RuntimeError as error:
         if "not attached to a `Trainer`" in str(error):
             raise TaskError(

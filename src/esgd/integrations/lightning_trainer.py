@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -39,8 +39,15 @@ NAMED_ARGUMENTS: Mapping[str, Any] = {
     "val_check_interval": 1.0,
     "reload_dataloaders_every_n_epochs": 0,
 }
+
+REFUSED_CALLBACKS = ("StochasticWeightAveraging", "GradientAccumulationScheduler", "BaseFinetuning")
+"""Callbacks that train otherwise, with all that are derived from them."""
+
+POLICY_ARGUMENTS: Mapping[str, Any] = {"gradient_clip_val": None, "accumulate_grad_batches": 1}
+"""What policies take over, and what it is by default."""
+
 PRECISIONS = {"32-true": "float32", "bf16-mixed": "bf16"}
-UNNAMED = ("ProgressBar", "ModelSummary", "ModelCheckpoint")
+UNNAMED = ("ProgressBar", "ModelSummary")
 """Callbacks that every `Trainer` has, and that a run has an own form of."""
 
 
@@ -57,22 +64,56 @@ def check_trainer(trainer: Any) -> None:
             f"precision={trainer.precision!r} cannot be taken over from the Trainer. Use {' or '.join(PRECISIONS)}."
         )
 
+    for callback in trainer.callbacks:
+        if _is_one_of(callback, REFUSED_CALLBACKS):
+            raise RecipeError(
+                f"the callback {type(callback).__name__} of the Trainer changes the training and would not be called. "
+                f"Leave it out. A population has result.soup() for averages of networks, and accumulate_grad_batches "
+                f"is taken over; freeze parameters in __init__."
+            )
+
 
 def unused_of(trainer: Any) -> list[str]:
-    """Arguments, callbacks and loggers that change nothing here."""
+    """Arguments, callbacks and loggers that a population does not use."""
     if trainer is None:
         return []
-    found = [
-        f"{name}={getattr(trainer, name)!r}"
-        for name, usual in NAMED_ARGUMENTS.items()
-        if getattr(trainer, name, usual) != usual
-    ]
-    kinds = [{each.__name__ for each in type(callback).__mro__} for callback in trainer.callbacks]
-    found += [
-        type(each).__name__ for each, names in zip(trainer.callbacks, kinds, strict=True) if not names & {*UNNAMED}
-    ]
-    own = [each for each in trainer.loggers if each.name != "lightning_logs"]
-    return found + [f"{type(each).__name__} (use trackers=…)" for each in own]
+    found = _given(trainer, NAMED_ARGUMENTS)
+    found += [type(each).__name__ for each in trainer.callbacks if not _is_usual(each)]
+    return found + [f"{type(each).__name__} (use trackers=…)" for each in trainer.loggers]
+
+
+def policy_arguments(trainer: Any) -> list[str]:
+    """What policies would take over, and a recipe decides instead."""
+    return [f"{each} (the recipe decides)" for each in _given(trainer, POLICY_ARGUMENTS)]
+
+
+def precision_argument(trainer: Any) -> list[str]:
+    """The precision, where an engine is given that has its own."""
+    return [f"{each} (the engine decides)" for each in _given(trainer, {"precision": "32-true"})]
+
+
+def _given(trainer: Any, usual: Mapping[str, Any]) -> list[str]:
+    """Arguments that are not as usual, such as "min_epochs=2"."""
+    values = {name: getattr(trainer, name, value) for name, value in usual.items()}
+    return [f"{name}={value!r}" for name, value in values.items() if value != usual[name]]
+
+
+def _is_usual(callback: Any) -> bool:
+    """Whether it is what a `Trainer` has without being asked."""
+    if _is_one_of(callback, ("ModelCheckpoint",)):
+        return callback.monitor is None and callback.dirpath is None
+    return _is_one_of(callback, UNNAMED)
+
+
+def _is_one_of(callback: Any, names: Collection[str]) -> bool:
+    return any(each.__name__ in names for each in type(callback).__mro__)
+
+
+def epochs_of(trainer: Any, budget: Budget | None) -> int | None:
+    """The epochs of one network, if they alone say how long it is trained."""
+    if trainer is None or budget is not None or trainer.max_steps > 0 or (trainer.max_epochs or -1) < 0:
+        return None
+    return int(trainer.max_epochs)
 
 
 def accumulate_of(trainer: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import esgd
 from esgd.errors import EsgdError
 from esgd.ledger import passes
-from esgd.operators import Never
-from esgd.schedules import CosineRun, Steps
+from esgd.schedules import CosineRun
 from esgd.testing import check_task
 
 with warnings.catch_warnings():
@@ -116,16 +114,12 @@ def test_the_optimizer_of_the_module_is_the_centre_of_the_species_and_the_traine
 
 
 class Grouped(Module):
-    """The last layer learns faster, its bias does not decay, and the first layer is in no group."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 2))
+    """The last layer learns faster, and its bias does not decay."""
 
     def configure_optimizers(self) -> Any:
-        _, _, middle, last = self.network
+        first, _, last = self.network
         groups = [
-            {"params": middle.parameters()},
+            {"params": first.parameters()},
             {"params": [last.weight], "lr": 0.05},
             {"params": [last.bias], "lr": 0.05, "weight_decay": 0.0},
         ]
@@ -137,19 +131,12 @@ def test_groups_of_parameters_and_accumulation_are_those_of_every_policy() -> No
     result = trained(Grouped, recipe=None, trainer=made, stop=lambda generation: "enough")
     pool = result.recipe.species.species  # type: ignore[union-attr]
     assert pool.accumulate == 4
-    assert {each.names: (each.lr_factor, each.weight_decay) for each in pool.groups} == {
-        "network.0.*": (0.0, None),
-        "network.3.weight": (5.0, None),
-        "network.3.bias": (5.0, 0.0),
+    assert {each.names: (round(each.lr_factor, 6), each.weight_decay) for each in pool.groups} == {
+        "network.2.weight": (5.0, None),
+        "network.2.bias": (5.0, 0.0),
     }
     spent = esgd.work.expected_work(esgd.work.Costs.of(result.task, result.recipe), result.recipe)
     assert spent == pytest.approx(60 / 3 * (3 * 90 + 30), rel=0.1)  # nine batches of an epoch are three steps
-    one = esgd.Recipe(
-        population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1, backoff=Never(), species=pool
-    )
-    early, late = (trained(Grouped, recipe=replace(one, sgd_epochs=n)).model.state_dict() for n in (1, 2))
-    changed = {name for name in early if not torch.equal(early[name], late[name])}
-    assert changed == {f"network.{name}" for name in ("2.weight", "2.bias", "3.weight", "3.bias")}
 
 
 def test_a_budget_takes_the_place_of_the_epochs_of_the_trainer() -> None:
@@ -194,11 +181,17 @@ def scheduled(make: Any) -> type[Module]:
 @pytest.mark.parametrize(
     ("make", "schedule", "named"),
     [
-        (lambda o: lr_scheduler.CosineAnnealingLR(o, 20, eta_min=0.05), CosineRun(floor=0.5), ""),
-        (lambda o: {"scheduler": lr_scheduler.MultiStepLR(o, [3, 7])}, Steps(after=(3, 7)), ""),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 60, eta_min=0.05), CosineRun(floor=0.5), ""),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 20), CosineRun(), "CosineAnnealingLR"),
+        (
+            lambda o: {"scheduler": lr_scheduler.CosineAnnealingLR(o, 60), "interval": "step"},
+            CosineRun(),
+            "CosineAnnealingLR",
+        ),
+        (lambda o: {"scheduler": lr_scheduler.MultiStepLR(o, [3, 7])}, CosineRun(), "MultiStepLR"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o), CosineRun(), "ReduceLROnPlateau"),
     ],
-    ids=["cosine", "steps", "another"],
+    ids=["cosine", "a shorter cosine", "a cosine over steps", "drops", "another"],
 )
 def test_a_scheduler_is_followed_or_named(make: Any, schedule: Any, named: str) -> None:
     with warnings.catch_warnings(record=True) as said:
@@ -206,20 +199,111 @@ def test_a_scheduler_is_followed_or_named(make: Any, schedule: Any, named: str) 
         recipe = trained(scheduled(make), recipe=None, trainer=trainer(), stop=lambda generation: "enough").recipe
     assert recipe is not None
     assert recipe.species.species.schedule == schedule  # type: ignore[attr-defined]
-    told = [str(each.message) for each in said if "changes nothing" in str(each.message)]
-    assert ([named in text for text in told]) == ([True] if named else [])
+    told = [str(each.message) for each in said if "in a population" in str(each.message)]
+    assert ([f"{named} (not followed" in text for text in told]) == ([True] if named else [])
+
+
+class OneCycle(Module):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.001, momentum=0.5)
+        return [optimizer], [lr_scheduler.OneCycleLR(optimizer, max_lr=0.08, total_steps=9)]
+
+
+def test_one_cycle_gives_its_largest_rate_and_leaves_the_momentum_of_the_optimizer() -> None:
+    with pytest.warns(UserWarning, match=r"OneCycleLR \(not followed"):
+        recipe = trained(OneCycle, recipe=None, trainer=trainer(), stop=lambda generation: "enough").recipe
+    pool = recipe.species.species  # type: ignore[union-attr]
+    assert (pool.lr.low * pool.lr.high) ** 0.5 == pytest.approx(0.08)
+    assert pool.hyper == {"momentum": 0.5}
 
 
 class Watching(Module):
-    def on_train_epoch_end(self) -> None:
+    def on_validation_epoch_end(self) -> None:
         raise AssertionError("hooks are not called")
 
 
-def test_what_only_watches_is_listed_in_one_warning() -> None:
-    stopping = lightning.callbacks.EarlyStopping("val_loss")
-    with pytest.warns(UserWarning, match="on_train_epoch_end, min_epochs=2, EarlyStopping") as said:
-        trained(Watching, trainer=trainer(callbacks=[stopping], min_epochs=2))
-    assert len([each for each in said if "changes nothing" in str(each.message)]) == 1
+def unused(make: Any = Module, **changes: Any) -> str:
+    """The one warning about what is not used."""
+    with pytest.warns(UserWarning, match="Not used in a population") as said:
+        trained(make, **changes)
+    (told,) = [str(each.message) for each in said if "Not used" in str(each.message)]
+    return told
+
+
+def test_what_is_not_used_is_listed_in_one_warning(tmp_path: Path) -> None:
+    callbacks = lightning.callbacks
+    made = trainer(
+        callbacks=[callbacks.EarlyStopping("val_loss"), callbacks.ModelCheckpoint(tmp_path, monitor="val_loss")],
+        logger=lightning.loggers.CSVLogger(tmp_path),
+        enable_checkpointing=True,
+        min_epochs=2,
+    )
+    told = unused(Watching, trainer=made)
+    for each in ("on_validation_epoch_end", "min_epochs=2", "EarlyStopping", "ModelCheckpoint", "CSVLogger"):
+        assert each in told
+
+
+def test_a_recipe_and_an_engine_name_what_they_take_the_place_of() -> None:
+    make = scheduled(lambda o: lr_scheduler.CosineAnnealingLR(o, 60))
+    told = unused(make, trainer=trainer(gradient_clip_val=0.5, accumulate_grad_batches=2, precision="bf16-mixed"))
+    for each in ("CosineAnnealingLR", "gradient_clip_val=0.5", "accumulate_grad_batches=2", "precision='bf16-mixed'"):
+        assert each in told
+
+
+class Prepared(Module):
+    """What prepare_data leaves is there in setup."""
+
+    prepared = False
+
+    def prepare_data(self) -> None:
+        Prepared.prepared = True
+
+    def setup(self, stage: str) -> None:
+        assert Prepared.prepared
+
+
+def test_a_module_prepares_its_data_before_its_setup() -> None:
+    assert trained(Prepared).fitness > 0
+
+
+class Scaled(Data):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return [batch[0] / 100, batch[1]]
+
+
+class Ending(Module):
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Such as an average of weights."""
+
+
+class Headed(Module):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.network[2].parameters())
+
+
+class Asking(Module):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=1 / self.trainer.max_epochs)
+
+
+class Weighted(Module):
+    """Every batch counts as its number of ones, as tokens would."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        loss = F.cross_entropy(self.network(x), y)
+        self.log("val_loss", loss, on_step=True, on_epoch=True, batch_size=1 + int(y.sum()) ** 2)
+
+
+def test_batch_size_of_log_is_the_weight_of_a_batch_and_names_of_an_epoch_are_known() -> None:
+    result = trained(Weighted, monitor="val_loss_epoch")
+    (measured,) = trainer().validate(result.model, datamodule=Data(), verbose=False)
+    assert result.fitness == pytest.approx(measured["val_loss_epoch"], rel=1e-5)
+
+
+class Largest(Module):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", 1.0, reduce_fx="max")
 
 
 class Two(Module):
@@ -253,9 +337,25 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "manual optimization": (MANUAL, {}, "automatic_optimization=False"),
     "two optimizers": (Two, {}, "returned 2 optimizers"),
     "groups": (Groups, {"recipe": None}, "groups of parameters with other values of momentum"),
+    "a part of the parameters": (Headed, {}, r"leaves out network\.0\.\*.*requires_grad_\(False\)"),
+    "the trainer's rate": (Asking, {}, "configure_optimizers uses self.trainer"),
+    "CyclicLR": (
+        scheduled(lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, cycle_momentum=False)),
+        {"recipe": None},
+        "CyclicLR overwrites the learning rate",
+    ),
     "a hook": (Stepping, {}, "has on_before_optimizer_step.*would not be called"),
+    "a hook after a batch": (Ending, {}, "has on_train_batch_end.*would not be called"),
+    "a hook of the data": (Module, {"datamodule": Scaled()}, "Scaled has on_after_batch_transfer"),
+    "a callback": (
+        Module,
+        {"trainer": {"callbacks": [lightning.callbacks.StochasticWeightAveraging(0.1)]}},
+        "StochasticWeightAveraging of the Trainer changes the training",
+    ),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
+    "a reduction": (Largest, {}, "logs 'val_loss' with reduce_fx='max'"),
+    "no monitor": (Module, {"monitor": None}, "monitor=None is no name"),
     "a mode": (Module, {"mode": "best"}, "mode='best' is neither"),
     "an instance": (Module(), {}, "make_module is a Module.*lambda: Module"),
     "no module": (nn.Identity, {}, "not a LightningModule"),
