@@ -22,10 +22,10 @@ from esgd.progress.remaining import Remaining
 from esgd.recipe import FineTuning, Recipe
 from esgd.schedules import CosineRun
 from esgd.sizes import Each, Earned, Timed
-from esgd.species import Sgd
+from esgd.species import Optimizer, Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_work
-from tests.small import classify
+from tests.small import RECORDING_SGD, classify
 
 HOUR = Timed(seconds=3600.0, shares=(1.0, 0.4), pace=(40.0, 10.0), rest=(4.0, 2.0), start=10.0, apart=20.0)
 GENERATIONS = 18
@@ -191,6 +191,25 @@ def test_a_run_of_a_budget_keeps_the_plan_of_its_folder(tmp_path: Path) -> None:
     assert longer.recipe.clock == replace(unhurried().sgd_epochs, seconds=7200.0)  # type: ignore[type-var]
     assert longer.history[4]["clock"]["reached"] < whole.history[3]["clock"]["reached"] == pytest.approx(1.0)
     assert {line["guarantee"] for line in longer.history} == {"held"}
+
+
+@pytest.mark.parametrize(
+    "species",
+    [
+        Optimizer(name=RECORDING_SGD, lr=0.1),
+        lambda request: esgd.Policy(optimizer="sgd", hyper={"lr": 0.1}),
+    ],
+    ids=["of a package", "not importable"],
+)
+def test_a_recipe_of_ones_own_code_continues_within_its_budget(species: Any, tmp_path: Path) -> None:
+    begun = replace(unhurried(), species=species)
+    fitted(begun, run=tmp_path / "run", stop=lambda generation: generation.k == 1)
+    given = replace(begun, sgd_epochs=1, generations=2)
+    again = fitted(given, budget="1h", run=tmp_path / "run", stop=lambda generation: generation.k == 2)
+    assert again.recipe == begun
+    assert [line["k"] for line in again.history] == [1, 2]
+    with pytest.raises(RunError, match="offspring is 2 in the folder, 3 now"):
+        fitted(replace(given, offspring=3), budget="1h", run=tmp_path / "run")
 
 
 def test_a_run_that_has_no_time_left_ends_with_what_it_has(tmp_path: Path) -> None:
