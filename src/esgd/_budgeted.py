@@ -16,7 +16,7 @@ from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import requested
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
-from esgd.planning import plan, recipe_of_work, spent
+from esgd.planning import check_recipe, plan, recipe_of_work, spent
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.rules import named, ours, usual_work
@@ -48,10 +48,16 @@ def budgeted(
     A run that has begun in its folder keeps its plan: measured again, it would be another one.
     """
     request, make = requested(engine), named(rules)  # wrong names are refused before a folder is made
+    check_recipe(recipe, rules)
     if budget is None:
         return recipe or (ours(task) if rules == "ours" else make(task, usual_work(task))), request
     seconds = seconds_in(budget)
     if seconds is None:
+        if extend:
+            raise RecipeError(
+                f"budget={budget!r} with extend=True: an amount of work makes a recipe from its beginning, not from "
+                f"where a run has ended. Give a time, all in all, or a longer recipe: recipe.extended(20)."
+            )
         return recipe_of_work(task, recipe, budget, rules), request
     trusted = {*allow, *packages(recipe), *packages(engine)}
     known = _begun(located(run), recipe, trusted) if run is not None else None
