@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
+from esgd._serialization import decode, respelt
+from esgd._trust import packages
 from esgd._wording import duration
 from esgd.budget import Budget, seconds_in
 from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import requested
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
-from esgd.planning import plan, recipe_of_work, spent
+from esgd.planning import check_recipe, plan, recipe_of_work, spent
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.rules import named, ours, usual_work
@@ -45,40 +48,53 @@ def budgeted(
     A run that has begun in its folder keeps its plan: measured again, it would be another one.
     """
     request, make = requested(engine), named(rules)  # wrong names are refused before a folder is made
+    check_recipe(recipe, rules)
     if budget is None:
         return recipe or (ours(task) if rules == "ours" else make(task, usual_work(task))), request
     seconds = seconds_in(budget)
     if seconds is None:
+        if extend:
+            raise RecipeError(
+                f"budget={budget!r} with extend=True: an amount of work makes a recipe from its beginning, not from "
+                f"where a run has ended. Give a time, all in all, or a longer recipe: recipe.extended(20)."
+            )
         return recipe_of_work(task, recipe, budget, rules), request
-    known = _begun(located(run), allow) if run is not None else None
+    trusted = {*allow, *packages(recipe), *packages(engine)}
+    known = _begun(located(run), recipe, trusted) if run is not None else None
     if run is not None and known is not None:
-        _check_same(recipe, known, run)
         return _continued(known, seconds, run, extend=extend), request
     made = plan(task, budget, engine, recipe=recipe, rules=rules)
     after = min(REPORT, seconds / 10) if run is not None and report else 0.0
     return spent(made.recipe, made.seconds + after), made.engine
 
 
-def _begun(path: Path, allow: Collection[str]) -> Recipe | None:
+def _begun(path: Path, recipe: Recipe | None, allow: Collection[str]) -> Recipe | None:
     """The recipe of the run that has saved something here."""
     folder = RunFolder(path)
     manifest = folder.manifest()
     if manifest is None or not (folder.history_file.exists() or folder.checkpoints.exists()):
         return None
+    table = manifest["recipe"]
     try:
-        return Recipe.from_dict(manifest["recipe"], allow=allow)
+        return Recipe.from_dict(table, allow=allow) if recipe is None else _followed(recipe, table, path, allow)
     except RecipeError as error:
         raise RunError(f"'recipe' in {str(folder.manifest_file)!r}: {error}") from error
 
 
-def _check_same(recipe: Recipe | None, known: Recipe, run: str | Path) -> None:
-    here, there = recipe.described() if recipe else {}, known.described()
-    for name in here:
-        if name not in FOLLOWING and here[name] != there.get(name):
+def _followed(recipe: Recipe, table: Mapping[str, Any], path: Path, allow: Collection[str]) -> Recipe:
+    """A recipe that is given, with what the budget has changed in it. The rest of it need not be importable."""
+    here, changed = recipe.described(), dict[str, Any]()
+    for name, value in here.items():
+        there = respelt(table.get(name), allow=allow)
+        if there == value:
+            continue
+        if name not in FOLLOWING:
             raise RunError(
-                f"{str(run)!r} belongs to another run: {name} is {there.get(name)!r} in the folder, {here[name]!r} "
-                f"now. Choose a new folder, or undo the difference."
+                f"{str(path)!r} belongs to another run: {name} is {there!r} in the folder, {value!r} now. Choose a new "
+                f"folder, or undo the difference."
             )
+        changed[name] = decode(there, allow=allow, name=name)
+    return replace(recipe, **changed)
 
 
 def _continued(known: Recipe, seconds: float, run: str | Path, *, extend: bool) -> Recipe:

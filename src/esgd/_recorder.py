@@ -71,7 +71,7 @@ class Recorder:
             state=State(k, population, archive, self.history, self.past),
             **self.sgd,
         )
-        line = generation.record() | self._clock(generation.seconds)
+        line = generation.record() | self._clock(generation)
         steps, comparable = self.task.steps({}), self.task.nonnegative
         constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
         notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
@@ -86,14 +86,21 @@ class Recorder:
         state = State(k, population, archive, history, past, self.noted.after(line), mark=mark, ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
 
-    def _clock(self, seconds: float) -> dict[str, Any]:
+    def _clock(self, generation: Generation) -> dict[str, Any]:
         """Of a run that has a budget of time: when this generation began and ended, and what it was given."""
         timed, stage = self.recipe.clock, self.stage
         if timed is None:
             return {}
         begun = timed.elapsed(self.history) + self.waited
-        told = {"budget": timed.seconds, "begun": begun, "elapsed": begun + seconds, "epochs": stage.sgd_epochs}
-        return {"clock": told | {"reached": (stage.before + stage.sgd_epochs) / stage.total}}
+        told = {
+            "budget": timed.seconds,
+            "begun": begun,
+            "elapsed": begun + generation.seconds,
+            "epochs": stage.sgd_epochs,
+            "reached": (stage.before + stage.sgd_epochs) / stage.total,
+            "sgd": generation.work.seconds_sgd,
+        }
+        return {"clock": told}
 
     def _choose_returned(self, population: Population) -> tuple[Population, float | None, int]:
         """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite

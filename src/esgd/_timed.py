@@ -125,7 +125,7 @@ class Timed:
         """Seconds that generations still have after this history; the last one has to be saved, too."""
         if not history:
             return self.seconds - self.apart - self.start
-        return self.seconds - self.elapsed(history) - _between(history)
+        return min(self.seconds, self.seconds - self.elapsed(history) - _between(history))
 
     def elapsed(self, history: Lines) -> float:
         """How much of the time has passed at the end of this history."""
@@ -143,16 +143,21 @@ class Timed:
         """Seconds of SGD in the last generations, by what was planned for their epochs."""
         lines = history[-RECENT:]
         planned = sum(_of(self.pace, line["k"]) * float(line["clock"]["epochs"]) for line in lines)
-        return _limited(sum(float(line["seconds"]["sgd"]) for line in lines) / planned if planned else 1.0)
+        return _limited(sum(_sgd(line) for line in lines) / planned if planned else 1.0)
 
     def _burden(self, history: Lines) -> float:
         """The same of what is beside SGD. The median, because one of them may have waited for something."""
         between, ratios = _between(history), list[float]()
         for line in history[-RECENT:]:
             clock, planned = line["clock"], _of(self.rest, line["k"])
-            spent = float(clock["elapsed"]) - float(clock["begun"]) - float(line["seconds"]["sgd"]) + between
+            spent = float(clock["elapsed"]) - float(clock["begun"]) - _sgd(line) + between
             ratios.append(max(0.0, spent) / planned if planned else 1.0)
         return _limited(median(ratios)) if ratios else 1.0
+
+
+def _sgd(line: Mapping[str, Any]) -> float:
+    """Seconds of SGD. Earlier versions wrote them only where the digest of a history does not cover them."""
+    return float(line["clock"].get("sgd", line["seconds"]["sgd"]))
 
 
 def _between(history: Lines) -> float:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from numbers import Real
+from typing import TypeGuard
 
 from esgd._validation import check_field, check_number
 from esgd.errors import RecipeError, shown
 
-__all__ = ["Budget", "Work", "seconds_in"]
+__all__ = ["Budget", "Work", "is_budget", "seconds_in"]
+
+LONGEST = 3.2e9
+"""Seconds: a hundred years."""
+MOST_WORK = 1e18
+"""Samples; no machine goes through as many."""
 
 UNITS = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "m": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
@@ -27,11 +33,22 @@ class Work:
     samples: float
 
     def __post_init__(self) -> None:
-        check_field(self, "samples", above=0, meaning="It is what a run may spend. Use for example Work(samples=5e8).")
+        check_field(
+            self,
+            "samples",
+            above=0,
+            at_most=MOST_WORK,
+            meaning="It is what a run may spend. Use for example Work(samples=5e8).",
+        )
 
 
 Budget = str | float | Work
 """What `budget=` takes: "30m", seconds, or `Work`."""
+
+
+def is_budget(value: object) -> TypeGuard[Budget]:
+    """Whether a value is meant as a budget, rightly written or not."""
+    return isinstance(value, str | Real | Work)
 
 
 def seconds_in(budget: object) -> float | None:
@@ -46,7 +63,7 @@ def seconds_in(budget: object) -> float | None:
         return _read(budget)
     if isinstance(budget, bool) or not isinstance(budget, Real):
         raise RecipeError(f"budget={shown(budget)} is no budget. {_HOW}")
-    return float(check_number("budget", budget, above=0, meaning=f"It is a time in seconds. {_HOW}"))
+    return float(check_number("budget", budget, above=0, at_most=LONGEST, meaning=f"It is a time in seconds. {_HOW}"))
 
 
 def _read(text: str) -> float:
@@ -58,4 +75,5 @@ def _read(text: str) -> float:
     if len(set(units)) < len(units):
         raise RecipeError(f"budget={shown(text)} says {units[-1]!r} twice. {_HOW}")
     seconds = sum(float(number) * UNITS[unit] for number, unit in found)
-    return float(check_number("budget", seconds, above=0, meaning=f"{shown(text)} is no time to train in. {_HOW}"))
+    meaning = f"{shown(text)} is no time to train in. {_HOW}"
+    return float(check_number("budget", seconds, above=0, at_most=LONGEST, meaning=meaning))

@@ -9,11 +9,11 @@ from typing import Any
 from esgd._initialization import prepare
 from esgd._notebook_cards import card
 from esgd._wording import duration
-from esgd.budget import Budget, seconds_in
+from esgd.budget import Budget, is_budget, seconds_in
 from esgd.costs import cost, in_symbols
 from esgd.engines import choose
 from esgd.engines.auto import in_brief
-from esgd.planning import plan, recipe_of_work
+from esgd.planning import check_recipe, plan, recipe_of_work
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.rules import ours
@@ -116,12 +116,16 @@ class Explanation:
 
 
 def explain(
-    task: Task, recipe: Recipe | None = None, budget: Budget | None = None, engine: str | Engine = "auto"
+    task: Task, recipe: Recipe | Budget | None = None, budget: Budget | None = None, engine: str | Engine = "auto"
 ) -> Explanation:
     """What `fit` would do with the same arguments, and what it would cost: time, work, memory and disk.
 
-    Some steps and a fitness are measured on the engine; nothing is trained. `print` it, or take its numbers.
+    Some steps and a fitness are measured on the engine; nothing is trained. `print` it, or take its numbers. A budget
+    may stand in place of the recipe: `explain(task, "30m")`.
     """
+    if budget is None and is_budget(recipe):
+        recipe, budget = None, recipe
+    recipe = check_recipe(recipe)
     if budget is not None and seconds_in(budget) is not None:
         made = plan(task, budget, engine, recipe=recipe)
         costs = cost(task, made.recipe, engine=made.engine.engine) | {"seconds": seconds_in(budget)}

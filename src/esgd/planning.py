@@ -18,13 +18,13 @@ from typing import Any
 from esgd._initialization import Origin, prepare, rows_at_once
 from esgd._steps import drawn
 from esgd._wording import duration
-from esgd.budget import Budget, seconds_in
+from esgd.budget import Budget, is_budget, seconds_in
 from esgd.engines.auto import EngineChoice, suited_loop
 from esgd.engines.choose import choose, requested, settle
 from esgd.engines.counting import count_step
 from esgd.engines.probe import epoch_steps
 from esgd.engines.speed import Speed, measure_speed
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, TaskError, shown
 from esgd.policies import Policy
 from esgd.protocols import Draw, Engine, Load, Setup, Task
 from esgd.randomness import Seeds
@@ -32,7 +32,7 @@ from esgd.recipe import Recipe
 from esgd.rules import named, ours
 from esgd.sizes import Each, Timed
 from esgd.species.auto import settled_species
-from esgd.work import expected_evaluations, measurements, sized
+from esgd.work import NO_STEPS, expected_evaluations, measurements, sized
 
 PROBE = 0.02
 """Of the budget, at most, is spent on measuring; what is imported or started for the first time comes on top."""
@@ -77,6 +77,7 @@ def _planned(
     task: Task, recipe: Recipe | None, budget: Budget | None, engine: str | Engine
 ) -> tuple[Recipe, str | Engine]:
     """The recipe of a run, by its budget if it has one, and the engine that was measured."""
+    check_recipe(recipe)
     if budget is None:
         return recipe or ours(task), engine
     if seconds_in(budget) is None:
@@ -109,6 +110,8 @@ def plan(
             f"budget={budget!r} trains parts of epochs, and this task does not know how many batches an epoch has. "
             f"Use tensors or a Dataset, or a recipe with whole epochs."
         )
+    if task.steps({}) == 0:
+        raise TaskError(NO_STEPS)
     setup = prepare(task, recipe or Recipe(), seed=0)
     counted = count_step(setup, suited_loop(setup.genome.size))
     steps = epoch_steps(task, Policy(optimizer="sgd", hyper={"lr": 0.1}))
@@ -207,6 +210,21 @@ def recipe_of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = 
         budget.samples,
         lambda epochs: replace(recipe, sgd_epochs=Each(tuple(epochs * each / individuals for each in lengths))),
     )
+
+
+def check_recipe(recipe: object, rules: str = "ours") -> Recipe | None:
+    """The recipe; refuses what is none, such as a budget in its place, and one beside rules that would make one."""
+    if recipe is None:
+        return None
+    if not isinstance(recipe, Recipe):
+        how = f"budget={shown(recipe)}" if is_budget(recipe) else "esgd.Recipe(…), or none for our rules"
+        raise RecipeError(f"recipe={shown(recipe)} is no recipe. Use {how}.")
+    if rules != "ours":
+        raise RecipeError(
+            f"rules={rules!r} make a recipe, and one is given. Leave out one of them: with a recipe, only its epochs "
+            f"follow a budget."
+        )
+    return recipe
 
 
 def _check_followed(recipe: Recipe | None) -> None:

@@ -17,6 +17,9 @@ GLANCE, PROBE = 3, 12
 FIRST, HIGHEST, LEAST = -8, 10, -24
 """In half decades: glances go up from 1e-4 until the loss rises, at most to 1e5; if it rises at once, down to 1e-12."""
 
+HIGHEST_RATE = 1e6
+"""No range that is found goes beyond."""
+
 NEAR, FURTHER = 3, 5
 """Probes below the first rate that is too high, and how many more if the lowest of them is the best."""
 
@@ -87,8 +90,9 @@ class FoundRange:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> FoundRange:
         """The inverse of `record`."""
-        if not 0 < record["top"] < inf:
-            raise ValueError(f"{record['top']!r} is not the top of a range of learning rates")
+        low, top = record["low"], record["top"]
+        if not 0 <= low <= top <= HIGHEST_RATE or top == 0:
+            raise ValueError(f"from {low!r} to {top!r} is no range of learning rates")
         probes = tuple(Probe(rate, steps, _number(loss)) for rate, steps, loss in record["probes"])
         named = {name: record[name] for name in ("optimizer", "low", "top", "basis")}
         return FoundRange(**named, start=_number(record["start"]), probes=probes)

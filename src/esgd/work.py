@@ -16,7 +16,7 @@ from esgd._averages import IterateAverage
 from esgd._validation import check_number
 from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
-from esgd.errors import RecipeError
+from esgd.errors import RecipeError, TaskError
 from esgd.genome import build
 from esgd.protocols import BackOff, Counts, Picks, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
@@ -27,6 +27,7 @@ from esgd.species.auto import auto_pools
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
 HALVINGS = 60
+NO_STEPS = "the training data give no batch, so an epoch has no step. Give train= at least one."
 CALIBRATION = 256  # samples on which it is measured how many BatchNorm needs
 
 
@@ -47,6 +48,8 @@ class Costs:
         known, fitness = (task.batch_sizes({}), task.fitness_samples()) if isinstance(task, Counts) else (None, None)
         with global_randomness(seeds.integer()):
             sizes = tuple(passed * size for size in known or map(task.size, task.batches(seeds, {})))
+        if not sizes:
+            raise TaskError(NO_STEPS)
         statistics, network = 0, build(task.model, seeds)
         if statistics_layers(network):
             statistics = sum(task.size(batch) for batch in task.calibration(recipe.buffers.samples))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,20 +13,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 import esgd
 from esgd._serialization import read_toml
 from esgd.budget import seconds_in
-from esgd.errors import RecipeError, RunError
+from esgd.errors import RecipeError, RunError, TaskError
+from esgd.genome import Genome
 from esgd.operators import intermediate
 from esgd.progress.remaining import Remaining
 from esgd.recipe import FineTuning, Recipe
+from esgd.run import checkpoint
+from esgd.run.history import chained, read_history, rewrite
 from esgd.schedules import CosineRun
 from esgd.sizes import Each, Earned, Timed
-from esgd.species import Sgd
+from esgd.species import Optimizer, Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_work
-from tests.small import classify
+from tests.small import RECORDING_SGD, classify, mlp, random_data
 
 HOUR = Timed(seconds=3600.0, shares=(1.0, 0.4), pace=(40.0, 10.0), rest=(4.0, 2.0), start=10.0, apart=20.0)
 GENERATIONS = 18
@@ -54,9 +59,9 @@ def test_a_time_is_read_as_people_write_it(budget: str | float, seconds: float) 
         ("half an hour", "It is no time"),
         ("30m5", "It is no time"),
         ("5m5m", "'m' twice"),
-        ("0s", "not above 0"),
-        (-1, "not above 0"),
-        (float("inf"), "not a finite number"),
+        ("0s", "is not in"),
+        (-1, "is not in"),
+        (float("inf"), "is not in"),
         (True, "no budget"),
         (None, "no budget"),
     ],
@@ -193,6 +198,75 @@ def test_a_run_of_a_budget_keeps_the_plan_of_its_folder(tmp_path: Path) -> None:
     assert {line["guarantee"] for line in longer.history} == {"held"}
 
 
+@pytest.mark.parametrize(
+    "species",
+    [
+        Optimizer(name=RECORDING_SGD, lr=0.1),
+        lambda request: esgd.Policy(optimizer="sgd", hyper={"lr": 0.1}),
+    ],
+    ids=["of a package", "not importable"],
+)
+def test_a_recipe_of_ones_own_code_continues_within_its_budget(species: Any, tmp_path: Path) -> None:
+    begun = replace(unhurried(), species=species)
+    fitted(begun, run=tmp_path / "run", stop=lambda generation: generation.k == 1)
+    given = replace(begun, sgd_epochs=1, generations=2)
+    again = fitted(given, budget="1h", run=tmp_path / "run", stop=lambda generation: generation.k == 2)
+    assert again.recipe == begun
+    assert [line["k"] for line in again.history] == [1, 2]
+    with pytest.raises(RunError, match="offspring is 2 in the folder, 3 now"):
+        fitted(replace(given, offspring=3), budget="1h", run=tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    fitted(unhurried(2), run=folder, stop=lambda generation: generation.k == 1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clock": {"elapsed": -1e300}},
+        {"clock": {"begun": 1e9}},
+        {"clock": {"epochs": 0.0}},
+        {"clock": {"reached": 2.0}},
+        {"clock": {"budget": float("inf")}},
+        {"clock": {"sgd": "long"}},
+        {"seconds": {"sgd": None}},
+        {"ledger": {"fitness_sgd": []}},
+    ],
+    ids=str,
+)
+def test_a_time_that_cannot_be_is_damage(changes: dict[str, dict[str, Any]], begun: Path, tmp_path: Path) -> None:
+    """Sealed again, as a stranger can: it is not planned with."""
+    folder = Path(shutil.copytree(begun, tmp_path / "run"))
+    line = read_history(folder / "history.jsonl")[0]
+    for name, values in changes.items():
+        line[name] |= values
+    for file in (folder / "history.jsonl", folder / "checkpoint" / "history.jsonl"):
+        rewrite(file, [line])
+    file = folder / "checkpoint" / "000001" / checkpoint.WORDS
+    words = json.loads(file.read_text())["state"]
+    words["digests"][checkpoint.LINES] = chained([line])
+    file.write_text(json.dumps(checkpoint.sealed(words)))
+    genome = Genome.of(classify().model())
+    with pytest.raises(checkpoint.DamagedError, match="of generation 1 is"):
+        checkpoint.load(folder / "checkpoint" / "000001", genome, run=words["run"])
+
+
+def test_seconds_that_no_digest_covers_decide_nothing(begun: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(begun, tmp_path / "run"))
+    line = read_history(folder / "history.jsonl")[0]
+    clock = unhurried(2).clock
+    assert clock is not None
+    assert clock.turn(2, 2, [line]) == clock.turn(2, 2, [{**line, "seconds": {"sgd": 1000.0}}])
+    rewrite(folder / "history.jsonl", [{**line, "seconds": {"sgd": "long"}}])
+    fitted(unhurried(2), run=folder)
+    assert read_history(folder / "history.jsonl")[0]["clock"] == line["clock"]
+    assert (folder / "history.jsonl.damaged").exists()
+
+
 def test_a_run_that_has_no_time_left_ends_with_what_it_has(tmp_path: Path) -> None:
     recipe = unhurried(seconds=1e-4)
     ended, again = fitted(recipe, run=tmp_path / "run"), fitted(recipe, run=tmp_path / "run")
@@ -247,6 +321,54 @@ def test_the_epochs_of_a_recipe_follow_a_budget() -> None:
 def test_a_recipe_that_cannot_follow_the_clock_is_refused(recipe: Recipe, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         esgd.evolve(classify(), recipe, budget="30m", seed=0, engine="loop")
+
+
+@pytest.mark.parametrize("budget", ["30m", 1800, esgd.Work(samples=1e6)])
+def test_a_budget_in_place_of_a_recipe_is_named(budget: Any) -> None:
+    for call in (fitted, lambda given: esgd.evolve(classify(), given, seed=0)):
+        with pytest.raises(RecipeError, match="is no recipe. Use budget="):
+            call(budget)
+
+
+def test_a_budget_in_place_of_a_recipe_is_explained() -> None:
+    work = esgd.Work(samples=2e5)
+    assert esgd.explain(classify(), work, engine="loop").recipe == Recipe.within(work, classify())
+    with pytest.raises(RecipeError, match="is no recipe"):
+        esgd.explain(classify(), "30m", "30m")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"recipe": Recipe(), "rules": "pbt"}, "rules='pbt' make a recipe, and one is given"),
+        ({"budget": 1e308}, r"budget=1e\+308 is not in"),
+        ({"budget": esgd.Work(samples=1e6), "extend": True, "run": "nowhere"}, "Give a time, all in all, or a longer"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused_before_a_folder_is_made(given: Any, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        fitted(**given)
+    assert not Path("nowhere").exists()
+
+
+def test_no_machine_does_so_much_work() -> None:
+    with pytest.raises(RecipeError, match="samples=1e\\+300 is not in"):
+        esgd.Work(samples=1e300)
+
+
+@pytest.mark.parametrize("given", [{}, {"budget": "30m"}, {"budget": esgd.Work(samples=1e6)}], ids=str)
+def test_data_without_a_batch_are_named(given: Any) -> None:
+    class Nothing(esgd.Supervised):
+        def batch_sizes(self, settings: Any) -> list[int]:
+            return []
+
+        def batches(self, seeds: Any, settings: Any) -> list[Any]:
+            return []
+
+    task = Nothing(mlp, F.cross_entropy, train=random_data(8), fitness=random_data(8))
+    with pytest.raises(TaskError, match="give no batch"):
+        esgd.fit(task, seed=0, engine="loop", progress=False, **given)
 
 
 def test_an_amount_of_work_is_that_of_the_rules() -> None:

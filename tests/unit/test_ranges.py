@@ -339,3 +339,10 @@ def test_the_usual_range_is_kept_unless_the_test_speaks_against_it(
 ) -> None:
     found = rate.settled(FoundRange(optimizer="sgd", top=top, basis="fastest", start=1.0, probes=()))
     assert (found.low, found.top, found.basis) == settled
+
+
+@pytest.mark.parametrize(("low", "top"), [(0.0, 1e300), (-1.0, 0.1), (0.5, 0.1), (nan, 0.1), (0.0, 0.0)])
+def test_a_range_that_cannot_be_is_not_read(low: float, top: float) -> None:
+    record = search("sgd", 1.0, descent(1.0)).record() | {"low": low, "top": top}
+    with pytest.raises(ValueError, match="no range of learning rates"):
+        FoundRange.from_record(record)

@@ -30,7 +30,7 @@ from esgd.population import Birth, OptimizerState, Population
 from esgd.ranges import read_ranges
 from esgd.run.files import digest, make_file, read_table, remove, sync
 from esgd.run.history import HISTORY, append_line, chained, last_value, read_history, rewrite
-from esgd.run.line import misplaced
+from esgd.run.line import misplaced, timing_fault
 
 _ID = re.compile(r"\d{1,18}\.\d+\.\d+(@\d+)*")  # of a birth
 _LIKE_PARAMETER = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg")
@@ -121,6 +121,8 @@ def load(path: Path, genome: Genome, *, run: str = "", allow: Collection[str] = 
         if words["k"] != int(path.name) or len(archive) != 1:
             raise ValueError(f"k is {words['k']!r}, with {len(archive)} in the archive")
         history = _whole_lines(path, words)
+        if fault := next(filter(None, map(timing_fault, history)), ""):
+            raise ValueError(fault)
         past, ranges = read_past(history, allow=allow), read_ranges(history)
         return State(len(history), population, archive, Growing(history), past, ranges=ranges)
     except ForeignCodeError as error:

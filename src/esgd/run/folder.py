@@ -37,6 +37,7 @@ from esgd.run.checksums import SUMS, write_sums
 from esgd.run.extension import extended
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
+from esgd.run.line import timing_fault
 from esgd.run.manifest import MANIFEST, RESUMED, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
 from esgd.run.place import located
@@ -256,6 +257,7 @@ class RunFolder:
         found, copy = _found(self.history_file), self.checkpoints / HISTORY
         there, common = found.lines, min(len(found.lines), len(lines))
         altered = bool(found.fault) or not same_lines(there[:common], lines[:common]) or bool(there and not lines)
+        altered = altered or any(map(timing_fault, there[:common]))  # which no digest covers
         whole = [dict(line) for line in (lines if altered else [*there[: len(lines)], *lines[len(there) :]])]
         with explained(self.path, "Mending the history", "It is as it was."):
             if altered:

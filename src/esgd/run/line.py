@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from textwrap import shorten
 from typing import Any, NotRequired, TypedDict, get_args
 
-from esgd.ranges import Basis
+from esgd.ranges import HIGHEST_RATE, Basis
 
 LARGEST = 10**300
 """No loss and no number of samples comes near; what is larger would overflow somewhere on its way to a picture."""
@@ -15,7 +15,9 @@ LARGEST = 10**300
 
 CLOCK = {"budget", "begun", "elapsed", "epochs", "reached"}
 """What a generation of a run with a budget of time says: the budget in seconds, when it began and ended, its K_s, and
-how much of the run was done after it."""
+how much of the run was done after it. Earlier versions did not write the seconds of SGD, `sgd`, there."""
+NEAR_ONE = 1.0 + 1e-6
+"""How much of a run can be done, with what is lost by rounding."""
 
 
 class Line(TypedDict):
@@ -81,6 +83,18 @@ def line_fault(line: Any, k: int) -> str:
     return "" if line["k"] == k else f"it is about generation {line['k']}"
 
 
+def timing_fault(line: Mapping[str, Any]) -> str:
+    """Why a line does not say what took how long, by which later generations are planned; nothing where it does.
+
+    >>> timing_fault({"k": 3, "seconds": {"sgd": -1.0, "fitness": 0.5}})
+    "'seconds' of generation 3 is {'sgd': -1.0, 'fitness': 0.5}"
+    """
+    for name, fits in _TIMING.items():
+        if (name in line or name != "clock") and not fits(line.get(name)):
+            return f"{name!r} of generation {line.get('k')} is {shorten(repr(line.get(name)), 200)}"
+    return ""
+
+
 def born(id_: str) -> tuple[int, int, int]:
     """When an individual came to be: generation, evolution step, number. Step 0 is the SGD step.
 
@@ -103,6 +117,27 @@ def _number(value: Any) -> bool:
 def _measured(value: Any) -> bool:
     """A number, or the null of what diverged."""
     return value is None or _number(value)
+
+
+def _duration(value: Any) -> bool:
+    return _number(value) and 0 <= value < LARGEST
+
+
+def _timed(value: Any) -> bool:
+    """The seconds of a generation, with those that an estimate is made from."""
+    return _table_of(_duration)(value) and {"sgd", "fitness"} <= set(value)
+
+
+def _clock(value: Any) -> bool:
+    """A clock that can be: a generation ends after it began, and no more is done than all."""
+    return (
+        _table_of(_duration)(value)
+        and set(value) >= CLOCK
+        and value["begun"] <= value["elapsed"]
+        and value["epochs"] > 0
+        and value["budget"] > 0
+        and value["reached"] <= NEAR_ONE
+    )
 
 
 def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -167,7 +202,8 @@ def _range(value: Any) -> bool:
         and _text(value.get("optimizer"))
         and value.get("basis") in get_args(Basis)
         and _rate(value.get("top"))
-        and _measured(value.get("low"))
+        and _number(value.get("low"))
+        and 0 <= value["low"] <= value["top"] <= HIGHEST_RATE
         and _measured(value.get("start"))
         and _list_of(_trial)(value.get("probes"))
     )
@@ -208,5 +244,6 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "founders": _count,
     "diversity": _measured,
     "diverged": _count,
-    "clock": lambda value: _table_of(_number)(value) and set(value) >= CLOCK,
+    "clock": _clock,
 }
+_TIMING: dict[str, Callable[[Any], bool]] = {"seconds": _timed, "ledger": _ledger, "clock": _clock}

@@ -124,6 +124,8 @@ def objective(loss: Any) -> Objective:
                 f"that return their loss; otherwise pass a function, for example F.cross_entropy."
             )
         return OfModel()
+    if isinstance(loss, type):
+        raise TaskError(f"loss={loss.__name__} is a class. Pass an instance of it: {loss.__name__}().")
     if not callable(loss):
         raise TaskError(f"loss={loss!r} cannot be called. Pass a function, for example F.cross_entropy as the loss.")
     _check_reduction(loss)

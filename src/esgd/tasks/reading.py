@@ -71,6 +71,11 @@ class Reader:
         if isinstance(data, MapStyle) and _holds_samples(data):
             if len(data) == 0:
                 raise TaskError(f"{name} is an empty {type(data).__name__}. Give it at least one sample.")
+            if isinstance(data, list) and self.collate is None and _look_like_batches(data):
+                raise TaskError(
+                    f"{name} is a list, which is read as samples, and these look like batches: all parts of one have "
+                    f"the same length. Write {name}=lambda: batches; or, if they are samples, give collate_fn=."
+                )
             return Mapped(data, self.workers, collate=collate)
         return self._stream(name, data)
 
@@ -93,7 +98,7 @@ class Reader:
         if isinstance(data, Iterator):
             raise TaskError(
                 f"{name} is a {type(data).__name__}, which is used up after one epoch. Give a function that makes it "
-                f"anew: lambda: …, or a list."
+                f"anew: lambda: …."
             )
         if callable(data) and not isinstance(data, type | nn.Module):
             return Stream(data)
@@ -145,6 +150,17 @@ def _holds_samples(data: MapStyle) -> bool:
     if isinstance(data, list):
         return all(isinstance(sample, tuple | list | Mapping) for sample in data[:1])
     return not isinstance(data, tuple | str | Mapping | Tensor | nn.Module) and not arrays.is_array(data)
+
+
+def _look_like_batches(items: list[Any]) -> bool:
+    """Whether the parts of every item are tensors with one first dimension, as a sample with its target rarely has."""
+    return all(
+        isinstance(item, tuple | list)
+        and len(item) > 1
+        and all(isinstance(part, Tensor) and part.dim() for part in item)
+        and len({len(part) for part in item}) == 1
+        for item in items
+    )
 
 
 def _tensors(

@@ -155,6 +155,11 @@ class Supervised:
                 )
         self._batch_size(settings)
         check_soft_targets(settings, self._loss)
+        if settings.get("mixup") and not isinstance(self._objective, OfOutput):
+            raise TaskError(
+                f"the setting mixup={settings['mixup']!r} cannot be applied: the loss {name_of(self._loss)} is given "
+                f"the whole batch, and mixing needs the loss of each of two targets. Use a loss of (output, target)."
+            )
         layers = [layer for layer in module.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
         if "dropout" in settings and (not layers or not 0 <= settings["dropout"] <= 1):
             raise TaskError(

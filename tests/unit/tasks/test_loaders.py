@@ -230,3 +230,11 @@ def test_processes_live_from_epoch_to_epoch_and_change_nothing() -> None:
     del abandoned  # as early abort does
     processes = {int(seed) for epoch in "xyz" for batch in made.epoch(SEEDS.at(epoch), 2) for seed in batch[0]}
     assert len(processes) == 2
+
+
+def test_a_list_of_batches_is_not_taken_for_samples() -> None:
+    batches = [(X[:4], Y[:4]), (X[4:8], Y[4:8])]
+    with pytest.raises(TaskError, match="these look like batches.*Write train=lambda: batches"):
+        Reader().source("train", batches)
+    assert Reader().source("train", list(zip(X, Y, strict=True))).samples == 10
+    assert Reader(collate=torch.utils.data.default_collate).source("train", batches).samples == 2

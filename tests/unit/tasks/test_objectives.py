@@ -220,3 +220,10 @@ def test_a_column_of_text_is_refused_by_its_name() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "city": ["Kyiv", "Lima"]})
     with pytest.raises(TaskError, match=r"train\[0\] has columns that are not numbers: 'city'"):
         Supervised(mlp, F.cross_entropy, train=(frame, np.arange(2)), fitness=(X, Y))
+
+
+def test_the_class_of_a_loss_is_no_loss() -> None:
+    with pytest.raises(
+        TaskError, match=r"loss=CrossEntropyLoss is a class. Pass an instance of it: CrossEntropyLoss\(\)"
+    ):
+        esgd.Supervised(lambda: nn.Linear(2, 2), nn.CrossEntropyLoss, train=None, fitness=None)

@@ -16,6 +16,7 @@ from esgd import Loop, Policy, Vmap
 from esgd.errors import TaskError
 from esgd.randomness import Seeds
 from esgd.species import Adam, Fixed, Uniform
+from esgd.tasks.objectives import OfBatch
 from esgd.testing import check_task
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
@@ -134,6 +135,12 @@ def test_many_networks_at_once_train_as_one_by_one(train: Any) -> None:
         (classify(), {"label_smoothing": 1.5}, r"the setting label_smoothing=1.5 is not in \[0, 1\].*Use 0.1"),
         (classify(), {"mixup": -1}, "the setting mixup=-1 is not in.*Use 0.2, or 0 for none"),
         (classify(), {"mixup": "x"}, "the setting mixup='x' is not a number"),
+        (
+            regress(OfBatch(own_loss)),
+            {"mixup": 0.2},
+            "mixup=0.2 cannot be applied: the loss own_loss is given the whole",
+        ),
+        (regress("model"), {"mixup": 0.2}, r"cannot be applied.*Use a loss of \(output, target\)"),
         (classify(), {"mixupp": 0.1}, "Did you mean 'mixup'"),
     ],
     ids=str,
