@@ -125,10 +125,10 @@ def check_arguments(args: Any) -> None:
                 f"{name}={given!r} cannot be taken over from TrainingArguments. {did_you_mean(given, known)} Use one "
                 f"of {', '.join(map(repr, known))}, or recipe=Recipe(species=…)."
             )
-    shape, given = word(args.lr_scheduler_type), args.lr_scheduler_kwargs or {}
-    if given and (shape != "cosine_with_min_lr" or not set(given) <= set(LOWEST)):
+    shape, keywords = word(args.lr_scheduler_type), args.lr_scheduler_kwargs or {}
+    if keywords and (shape != "cosine_with_min_lr" or not set(keywords) <= set(LOWEST)):
         raise RecipeError(
-            f"lr_scheduler_kwargs={given!r} of lr_scheduler_type={shape!r} cannot be taken over from "
+            f"lr_scheduler_kwargs={keywords!r} of lr_scheduler_type={shape!r} cannot be taken over from "
             f"TrainingArguments. 'cosine_with_min_lr' has {' or '.join(LOWEST)}. For others use "
             f"recipe=Recipe(species=…)."
         )
