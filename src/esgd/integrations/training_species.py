@@ -87,4 +87,5 @@ def _optimizer_steps(args: Any, samples: int) -> int:
         return int(args.max_steps)
     batches = samples / args.per_device_train_batch_size
     whole = int(batches) if args.dataloader_drop_last else ceil(batches)
-    return max(1, ceil(float(args.num_train_epochs) * ceil(whole / args.gradient_accumulation_steps)))
+    steps: int = max(1, ceil(args.num_train_epochs * ceil(whole / args.gradient_accumulation_steps)))
+    return steps
