@@ -122,8 +122,6 @@ def fit(
         nonnegative=nonnegative,
     )
     unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer)
-    if recipe is not None:
-        unused += [*names_of(schedulers), *policy_arguments(trainer)]
     if "engine" in settings:
         unused += precision_argument(trainer)
     if recipe is None:
@@ -137,6 +135,8 @@ def fit(
         )
         recipe = recipe_of(task, trainer, species, settings.get("budget"))
         unused += [f"{ignored} (not followed: the learning rate falls in one cosine over the run)"] if ignored else []
+    else:
+        unused += [*names_of(schedulers), *policy_arguments(trainer)]
     if unused:
         warnings.warn(f"Not used in a population: {', '.join(unused)}.", stacklevel=2)
     return fit_task(task, recipe, **{"engine": engine_of(trainer), **settings})

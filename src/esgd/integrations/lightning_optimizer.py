@@ -205,6 +205,7 @@ def schedule_of(
 
 
 def names_of(schedulers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of their classes."""
     return [type(each["scheduler"]).__name__ for each in schedulers]
 
 

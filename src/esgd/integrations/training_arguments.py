@@ -94,6 +94,9 @@ OF_EVALUATION = frozenset(
 )
 """What `evaluate`, `predict` and `save_model` go by, as those of `Trainer` do."""
 
+NOT_IN_SELECTION = ("batch_eval_metrics", "include_for_metrics")
+"""What changes how `compute_metrics` is called, and is not known where selection calls it."""
+
 REFUSED: Mapping[str, str] = {
     "label_smoothing_factor": "The loss is the one that the network returns. Let it smooth the labels itself.",
     "fp16": "Use bf16 in the engine: engine=Loop(precision='bf16').",
@@ -119,6 +122,14 @@ def check_arguments(args: Any) -> None:
             raise RecipeError(
                 f"{name}={getattr(args, name)!r} cannot be taken over from TrainingArguments. {REFUSED[name]}"
             )
+    select, _ = selection_of(args)
+    for name in NOT_IN_SELECTION:
+        if select is not None and getattr(args, name, None):
+            raise RecipeError(
+                f"{name}={getattr(args, name)!r} cannot be used with metric_for_best_model={select!r}: selection gives "
+                f"compute_metrics the predictions and labels of the whole eval_dataset. Leave it out, or select by the "
+                f"loss."
+            )
     for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
         if (given := word(getattr(args, name))) not in known:
             raise RecipeError(
@@ -135,7 +146,7 @@ def check_arguments(args: Any) -> None:
 
 
 def ignored(args: Any) -> list[str]:
-    """The arguments that were set and change nothing here, such as "logging_steps=10"."""
+    """The arguments that were set and are not followed, such as "logging_steps=10"."""
     known = TAKEN | OF_EVALUATION | REFUSED.keys()
     return [f"{name}={getattr(args, name)!r}" for name in _set(args) if name not in known]
 

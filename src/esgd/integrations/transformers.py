@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.sizes import Each, Earned
 from esgd.tasks import Supervised
+from esgd.tasks.objectives import OfModel
 from esgd.work import Costs, expected_looks, sized
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class EsgdTrainer:
 
     def __init__(
         self,
-        *,
+        *unnamed: Any,
         model_init: Callable[[], nn.Module] | None = None,
         model: nn.Module | None = None,
         args: TrainingArguments | None = None,
@@ -95,6 +96,11 @@ class EsgdTrainer:
         engine: str | Engine = "auto",
         trackers: Sequence[Tracker] = (),
     ) -> None:
+        if unnamed:
+            raise TaskError(
+                "EsgdTrainer takes its arguments by name. Write EsgdTrainer(model=…, args=…, train_dataset=…, "
+                "eval_dataset=…)."
+            )
         package = _package()
         args = package.TrainingArguments(output_dir="tmp_trainer") if args is None else args
         refused = {"compute_loss_func": compute_loss_func, "callbacks": callbacks}
@@ -109,7 +115,7 @@ class EsgdTrainer:
                 f"metric_for_best_model={select!r} needs compute_metrics, which computes it. Give both, or neither."
             )
         if rest := ignored(args):
-            warnings.warn(f"TrainingArguments that change nothing here: {', '.join(rest)}.", stacklevel=2)
+            warnings.warn(f"TrainingArguments that are not followed: {', '.join(rest)}.", stacklevel=2)
         with global_randomness(args.seed):  # a Trainer seeds global generators, too
             network = _network(model_init, model)
             self._trainer: Any = package.Trainer(
@@ -133,8 +139,16 @@ class EsgdTrainer:
         network: nn.Module = self._trainer.model
         return network
 
-    def train(self) -> Result:
-        """Train the population, or continue a run that was interrupted; afterwards `model` is its best network."""
+    def train(self, resume_from_checkpoint: Any = None) -> Result:
+        """Train the population, or continue a run that was interrupted; afterwards `model` is its best network.
+
+        A run in `output_dir` continues whether `resume_from_checkpoint` is True or not given.
+        """
+        if not isinstance(resume_from_checkpoint, bool | None):
+            raise RecipeError(
+                f"resume_from_checkpoint={resume_from_checkpoint!r} is a checkpoint of one network. A population in "
+                f"output_dir continues by itself. To start from that network, give model=…."
+            )
         self.result = fit(
             self.task,
             self.recipe,
@@ -163,6 +177,18 @@ class EsgdTrainer:
         a PEFT model, the adapter. In `output_dir` of the arguments unless given."""
         self._trainer.save_model(None if output_dir is None else str(output_dir))
 
+    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """Print metrics, as `Trainer.log_metrics` does."""
+        self._trainer.log_metrics(split, metrics)
+
+    def save_metrics(self, split: str, metrics: dict[str, float], **settings: Any) -> None:
+        """Write metrics to `output_dir`, as `Trainer.save_metrics` does."""
+        self._trainer.save_metrics(split, metrics, **settings)
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json`, as `Trainer.save_state` does. What a run continues from is in `esgd`."""
+        self._trainer.save_state()
+
     def _task(self, network: nn.Module, select: str | None, mode: str) -> Supervised:
         names = self._trainer.label_names
         if select is not None and len(names) != 1:
@@ -175,7 +201,7 @@ class EsgdTrainer:
         metric = _Metric(self._trainer.compute_metrics, self._trainer.preprocess_logits_for_metrics, select)
         return Supervised(
             Copies(network),
-            "model",
+            WithOutputs(hidden=_hidden(network)),
             train=loader(
                 self._trainer.train_dataset,
                 batch_size=args.per_device_train_batch_size,
@@ -226,6 +252,19 @@ class Copies:
         return copy.deepcopy(self.network, memo=dict(frozen))
 
 
+@dataclass(frozen=True)
+class WithOutputs(OfModel):
+    """The loss that a network returns. Metrics are given what `Trainer` gives them: one output, or a tuple of all."""
+
+    hidden: tuple[str, ...] = ("loss",)
+
+    def shown(self, returned: Any) -> Any:
+        if not isinstance(returned, Mapping):
+            return super().shown(returned)
+        outputs = tuple(value for name, value in returned.items() if name not in self.hidden)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
 @dataclass(frozen=True, eq=False)
 class _Metric:
     """One of the metrics that `compute_metrics` gives, as a function of (output, target)."""
@@ -234,16 +273,23 @@ class _Metric:
     preprocess: Any
     name: str | None
 
-    def __call__(self, output: Tensor, target: Tensor) -> float:
+    def __call__(self, output: Any, target: Tensor) -> float:
         from transformers import EvalPrediction
+        from transformers.trainer_pt_utils import nested_numpify
 
         seen = self.preprocess(output, target) if self.preprocess else output
-        found = self.compute(EvalPrediction(predictions=seen.cpu().numpy(), label_ids=target.cpu().numpy()))
+        found = self.compute(EvalPrediction(predictions=nested_numpify(seen), label_ids=nested_numpify(target)))
         if self.name not in found:
             raise RecipeError(
                 f"metric_for_best_model={self.name!r} is not among what compute_metrics returned: {sorted(found)}."
             )
         return float(found[self.name])
+
+
+def _hidden(network: nn.Module) -> tuple[str, ...]:
+    """The outputs that `Trainer` does not give to compute_metrics."""
+    config = getattr(network, "config", None)
+    return ("loss", *getattr(config, "keys_to_ignore_at_inference", ["past_key_values"]))
 
 
 def _raced(task: Task, work: float, species: Species) -> Recipe:
@@ -283,13 +329,29 @@ def _network(model_init: Callable[[], nn.Module] | None, model: nn.Module | None
             "give either model_init, a function that makes the network that all individuals start from, or model, that "
             "network itself."
         )
-    return model_init() if model_init is not None else model  # type: ignore[return-value]
+    if model_init is None:
+        return model  # type: ignore[return-value]
+    needed = [each.name for each in inspect.signature(model_init).parameters.values() if _is_needed(each)]
+    if needed:
+        raise TaskError(
+            f"model_init needs {', '.join(needed)}, and is called without arguments: there are no trials of a search. "
+            f"Give a function without arguments."
+        )
+    return model_init()
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in optional
 
 
 def _check_given(refused: dict[str, Any]) -> None:
     for name, value in refused.items():
         if value is not None:
-            how = {"callbacks": "Give callbacks of esgd to esgd.fit.", "optimizers": "Use recipe=Recipe(species=…)."}
+            how = {
+                "callbacks": "Follow a run with trackers=…, and limit it with budget=….",
+                "optimizers": "Use recipe=Recipe(species=…).",
+            }
             raise RecipeError(
                 f"{name} of Trainer cannot be taken over: a population has many optimizers and no single loop. "
                 f"{how.get(name, 'Let the network return its loss.')}"

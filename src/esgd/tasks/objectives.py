@@ -106,8 +106,12 @@ class OfModel:
                 f"Networks of Hugging Face return one if the batch has their target, mostly 'labels'; this one has "
                 f"{', '.join(map(repr, batch))}. Or use a loss of (output, target) or (model, batch)."
             )
+        return loss, self.shown(returned)
+
+    def shown(self, returned: Any) -> Any:
+        """What of it metrics are given."""
         logits = _part(returned, "logits")
-        return loss, returned if logits is None else logits
+        return returned if logits is None else logits
 
     def output(self, network: nn.Module, batch: Batch, form: BatchForm) -> Any:
         return self(network, batch, form)[1]
@@ -115,7 +119,7 @@ class OfModel:
 
 def objective(loss: Any) -> Objective:
     """The kind of loss that a user has passed; refuses by name what can be two of them."""
-    if isinstance(loss, OfBatch):
+    if isinstance(loss, OfBatch | OfModel):
         return loss
     if isinstance(loss, str):
         if loss != BY_MODEL:

@@ -79,7 +79,7 @@ class Supervised:
     def __init__(
         self,
         make_model: Callable[[], nn.Module],
-        loss: Loss | OfBatch | str,
+        loss: Loss | OfBatch | OfModel | str,
         *,
         train: Any,
         fitness: Any,

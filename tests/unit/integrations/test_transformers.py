@@ -162,6 +162,43 @@ def test_a_metric_can_be_what_selection_goes_by(tmp_path: Path) -> None:
         trainer(tmp_path, args=arguments(tmp_path, metric_for_best_model="f1"), compute_metrics=None)
 
 
+class TwoOutputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(len(WORDS), 4), nn.Linear(4, 2)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Any:
+        pooled = self.table(input_ids).mean(1)
+        logits = self.out(pooled)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits, "pooled": pooled}
+
+
+def test_selection_gives_compute_metrics_all_outputs_as_trainer_does(tmp_path: Path) -> None:
+    def spread(prediction: Any) -> dict[str, float]:
+        logits, pooled = prediction.predictions
+        return {"spread": float(logits.std() + pooled.std())}
+
+    args = arguments(tmp_path, metric_for_best_model="spread")
+    population = trainer(tmp_path, TwoOutputs, args=args, compute_metrics=spread)
+    network = population.task.model().eval()
+    measured = float(sum(population.task.fitness(network, batch) for _, batch in population.task.parts()))
+    assert measured == pytest.approx(-population.evaluate()["eval_spread"], rel=1e-5)
+
+
+def test_scripts_of_trainer_continue_a_run_and_write_its_metrics(tmp_path: Path) -> None:
+    recipe = Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
+    population = trainer(tmp_path, TwoOutputs, recipe=recipe)
+    with pytest.raises(RecipeError, match="resume_from_checkpoint='checkpoint-3' is a checkpoint of one network"):
+        population.train(resume_from_checkpoint="checkpoint-3")  # type: ignore[arg-type]
+    population.train(resume_from_checkpoint=True)
+    population.log_metrics("eval", {"eval_loss": 1.0})
+    population.save_metrics("eval", {"eval_loss": 1.0})
+    population.save_state()
+    assert {"eval_results.json", "all_results.json", "trainer_state.json", "esgd"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+
+
 def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:
     population = trainer(tmp_path, args=arguments(tmp_path, weight_decay=0.1, max_grad_norm=0.5))
     spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
@@ -245,6 +282,11 @@ def test_a_budget_takes_the_place_of_the_epochs(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1 cannot be taken over"),
+        ({"batch_eval_metrics": True, "metric_for_best_model": "accuracy"}, "batch_eval_metrics=True cannot be used"),
+        (
+            {"include_for_metrics": ["inputs"], "metric_for_best_model": "accuracy"},
+            "include_for_metrics=.* cannot be used with metric_for_best_model",
+        ),
         ({"optim": "adafactor"}, "optim='adafactor' cannot be taken over"),
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type='polynomial' cannot be taken over"),
         (
@@ -265,12 +307,16 @@ def test_data_and_callbacks_that_do_not_fit_are_refused_by_name(tmp_path: Path) 
         trainer(tmp_path, eval_dataset=None)
     with pytest.raises(TaskError, match="either model_init.* or model"):
         trainer(tmp_path, model=bert())
-    with pytest.raises(RecipeError, match="callbacks of Trainer cannot be taken over"):
+    with pytest.raises(RecipeError, match="callbacks of Trainer cannot be taken over.*trackers=…"):
         trainer(tmp_path, callbacks=[transformers.EarlyStoppingCallback()])
+    with pytest.raises(TaskError, match="takes its arguments by name"):
+        EsgdTrainer(bert(), arguments(tmp_path))
+    with pytest.raises(TaskError, match="model_init needs trial"):
+        trainer(tmp_path, lambda trial: bert())
 
 
-def test_what_changes_nothing_is_listed_in_one_warning(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"change nothing here: (?=.*logging_steps=7)(?=.*save_steps=9)"):
+def test_what_is_not_followed_is_listed_in_one_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"are not followed: (?=.*logging_steps=7)(?=.*save_steps=9)"):
         trainer(tmp_path, args=arguments(tmp_path, logging_steps=7, save_steps=9))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
