@@ -344,7 +344,6 @@ def test_a_budget_in_place_of_a_recipe_is_explained() -> None:
         ({"budget": 1e308}, r"budget=1e\+308 is not in"),
         ({"budget": esgd.Work(samples=1e6), "extend": True, "run": "nowhere"}, "Give a time, all in all, or a longer"),
     ],
-    ids=str,
 )
 def test_what_contradicts_itself_is_refused_before_a_folder_is_made(given: Any, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
