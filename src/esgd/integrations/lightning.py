@@ -101,14 +101,14 @@ def fit(
     |                                        | the place of `max_epochs` and `max_steps`                              |
     """
     make = Modules(make_module)
-    first = build(make_module, PROBE)
+    first: Any = build(make_module, PROBE)
     base = _base(first, "LightningModule")
     _check_hooks(first, base, REFUSED_HOOKS)
     if datamodule is not None:
         _check_hooks(datamodule, _base(datamodule, "LightningDataModule"), TRANSFERS)
     check_trainer(trainer)
     with without_trainer("prepare_data"):
-        first.prepare_data()  # type: ignore[operator]
+        first.prepare_data()
     module = build(make, PROBE)
     optimizer, schedulers = optimizer_of(module)
     train, fitness = _loaders(module, datamodule, train_dataloaders, val_dataloaders)

@@ -277,8 +277,10 @@ class _Metric:
         from transformers import EvalPrediction
         from transformers.trainer_pt_utils import nested_numpify
 
+        as_arrays: Any = nested_numpify
+
         seen = self.preprocess(output, target) if self.preprocess else output
-        found = self.compute(EvalPrediction(predictions=nested_numpify(seen), label_ids=nested_numpify(target)))
+        found = self.compute(EvalPrediction(predictions=as_arrays(seen), label_ids=as_arrays(target)))
         if self.name not in found:
             raise RecipeError(
                 f"metric_for_best_model={self.name!r} is not among what compute_metrics returned: {sorted(found)}."

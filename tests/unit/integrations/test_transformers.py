@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -189,7 +189,7 @@ def test_scripts_of_trainer_continue_a_run_and_write_its_metrics(tmp_path: Path)
     recipe = Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
     population = trainer(tmp_path, TwoOutputs, recipe=recipe)
     with pytest.raises(RecipeError, match="resume_from_checkpoint='checkpoint-3' is a checkpoint of one network"):
-        population.train(resume_from_checkpoint="checkpoint-3")  # type: ignore[arg-type]
+        population.train(resume_from_checkpoint="checkpoint-3")
     population.train(resume_from_checkpoint=True)
     population.log_metrics("eval", {"eval_loss": 1.0})
     population.save_metrics("eval", {"eval_loss": 1.0})
@@ -312,7 +312,7 @@ def test_data_and_callbacks_that_do_not_fit_are_refused_by_name(tmp_path: Path) 
     with pytest.raises(TaskError, match="takes its arguments by name"):
         EsgdTrainer(bert(), arguments(tmp_path))
     with pytest.raises(TaskError, match="model_init needs trial"):
-        trainer(tmp_path, lambda trial: bert())
+        trainer(tmp_path, cast("Any", lambda trial: bert()))
 
 
 def test_what_is_not_followed_is_listed_in_one_warning(tmp_path: Path) -> None:
