@@ -231,7 +231,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"clock": {"begun": 1e9}},
         {"clock": {"epochs": 0.0}},
         {"clock": {"reached": 2.0}},
-        {"clock": {"budget": float("inf")}},
+        {"clock": {"budget": 0.0}},
         {"clock": {"sgd": "long"}},
         {"seconds": {"sgd": None}},
         {"ledger": {"fitness_sgd": []}},
