@@ -3,7 +3,7 @@
     python -m benchmarks.loader [--only mlp,cnn,dicts,processes] [--repeats 15] [--quick]
 
 One network, one thread, a dataset that augments each image in Python. Ours is the SGD step of one individual under
-`Loop`; plain is the loop that everybody writes: zero_grad, loss, backward, step. Both take the same number of batches
+`Loop`; plain is the usual loop: zero_grad, loss, backward, step. Both take the same number of batches
 of the same loader, and they alternate in one process: ours, plain, plain, ours. A ratio is plain seconds over ours, so
 1 is equal and less is slower. Without loader processes the ratio is also taken of processor time, which others on the
 machine disturb less.

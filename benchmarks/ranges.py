@@ -1,4 +1,4 @@
-"""Learning rates that are found, against a grid: do default rules keep up on data that nobody has scaled?
+"""Learning rates that are found, against a grid: do default rules keep up on data that are not scaled?
 
     python -m benchmarks.ranges [--seeds 0,1,2] [--tasks "points;digits"] [--json ranges.json]
 

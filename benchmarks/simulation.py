@@ -91,7 +91,7 @@ def transfer(cluster: Cluster, design: Design) -> float:
 
 
 def phase(cluster: Cluster, design: Design, jobs: int, seconds: float, sent: float, random: Random) -> float:
-    """Seconds until the last of so many jobs is done. The driver sends one after another to whoever is free."""
+    """Seconds until the last of so many jobs is done. The driver sends one after another to a free worker."""
     free = [(0.0, worker) for worker in range(cluster.workers)]
     heapify(free)
     lost = [random.expovariate(1 / (cluster.node_days * 86_400)) for _ in range(cluster.nodes)]

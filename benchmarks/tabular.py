@@ -164,7 +164,7 @@ def main() -> None:
     sides = chosen.sides.split(";")
     torch.set_num_threads(1)
     some = np.arange(400) % 2
-    for side in sides:  # what a package imports at its first use is nobody's fit
+    for side in sides:  # what a package imports at its first use belongs to no fit
         SIDES[side](some[:, None] + 0.1 * np.arange(400.0)[:, None], some, np.zeros((1, 1)), 0.1, 0)
     lines, everything = list[list[str]](), dict[str, list[tuple[float, float, float]]]()
     for name in chosen.tables.split(","):

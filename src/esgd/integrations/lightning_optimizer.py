@@ -23,12 +23,10 @@ from torch.optim import lr_scheduler
 from esgd.errors import TaskError
 from esgd.groups import Change, Group, Groups
 from esgd.integrations.lightning_task import without_trainer
+from esgd.integrations.short_races import handed_down, rates_around
 from esgd.protocols import Species
 from esgd.schedules import CosineRun, Schedule
-from esgd.species import Inherited, LogUniform, Optimizer
-
-SPREAD = 4.0
-"""How far a learning rate may be from that of `configure_optimizers`, as a factor."""
+from esgd.species import Optimizer
 
 NOT_DRAWN = ("lr", "foreach", "fused", "capturable", "differentiable")
 """Keywords of an optimizer that have a range of their own, or that the engine chooses."""
@@ -104,7 +102,7 @@ def species_of(
     }
     pool = Optimizer(
         name=_name(kind),
-        lr=LogUniform(rate / SPREAD, rate * SPREAD),
+        lr=rates_around(rate),
         gamma=1.0,
         hyper=hyper,
         schedule=schedule,
@@ -112,7 +110,7 @@ def species_of(
         accumulate=accumulate,
         groups=groups_of(optimizer, module),
     )
-    return Inherited(species=pool, probability=0.75, jitter=0.3, offspring_only=True)
+    return handed_down(pool)
 
 
 def groups_of(optimizer: torch.optim.Optimizer, module: nn.Module) -> Groups:

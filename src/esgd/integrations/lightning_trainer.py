@@ -11,16 +11,11 @@ from typing import Any
 from esgd.budget import Budget, Work
 from esgd.errors import RecipeError
 from esgd.integrations.lightning_task import LightningTask
-from esgd.operators import BestOfLooks, Cloned, Gaussian, MeanOfElites, Uninterrupted, trajectories
+from esgd.integrations.short_races import LOOKS_SHARE, RACES, race
 from esgd.protocols import Species
 from esgd.recipe import Recipe
 from esgd.rules import ours
-from esgd.sizes import Each, Earned
 from esgd.work import Costs, expected_looks, sized
-
-RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
-RACE_SHARE = 1 / 3  # of the work, for the first generation
-LOOKS_SHARE = 0.4  # of the work, for looks at the validation data
 
 REFUSED_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
     "gradient_clip_algorithm": ("norm", "Gradients are clipped by their norm."),
@@ -144,7 +139,7 @@ def recipe_of(task: LightningTask, trainer: Any, species: Species, budget: Budge
         return replace(ours(task), species=species)
     else:
         work = work_of(task, trainer)
-    rules = [partial(ours, task, work), *(partial(sized, task, work, partial(_race, *each)) for each in RACES)]
+    rules = [partial(ours, task, work), *(partial(sized, task, work, partial(race, *each)) for each in RACES)]
     costs = Costs.of(task, Recipe())
     for rule in rules:
         try:
@@ -159,23 +154,6 @@ def recipe_of(task: LightningTask, trainer: Any, species: Species, budget: Budge
     raise RecipeError(
         f"{given} too little work for a population: one look of every network at the validation data is paid from it, "
         f"too. Give more, use fewer validation data, or give a recipe."
-    )
-
-
-def _race(individuals: tuple[int, int], after: int, epochs: float) -> Recipe:
-    """So many individuals, then the best of them in so many generations; epochs are summed over all."""
-    first, then = individuals
-    return Recipe(
-        population=Each(individuals),
-        elites=1.0,
-        generations=1 + after,
-        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / after / then)),
-        offspring=Earned(1, 3) if then > 1 else 0,
-        mates_from=trajectories,
-        kinds=(MeanOfElites(), Cloned()),
-        mutation=Gaussian(sigma=0.0),
-        backoff=BestOfLooks(looks=()),
-        baggage=Uninterrupted(returns=True),
     )
 
 

@@ -10,12 +10,10 @@ from typing import Any
 from torch import nn
 
 from esgd.groups import Group, Groups, NoDecay
+from esgd.integrations.short_races import handed_down, rates_around
 from esgd.protocols import Species
 from esgd.schedules import Constant, CosineRun, Schedule, Steps
-from esgd.species import Inherited, LogUniform, Optimizer
-
-SPREAD = 4.0
-"""How far a learning rate may be from `learning_rate`, as a factor."""
+from esgd.species import Optimizer
 
 OPTIMIZERS = {
     "adamw_torch": "adamw",
@@ -37,7 +35,7 @@ def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
         hyper |= {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     rates = Optimizer(
         name=optimizer,
-        lr=LogUniform(args.learning_rate / SPREAD, args.learning_rate * SPREAD),
+        lr=rates_around(args.learning_rate),
         gamma=1.0,
         hyper=hyper,
         schedule=schedule_of(args, samples),
@@ -45,7 +43,7 @@ def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
         accumulate=args.gradient_accumulation_steps,
         groups=groups,
     )
-    return Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True)
+    return handed_down(rates)
 
 
 def schedule_of(args: Any, samples: int) -> Schedule:

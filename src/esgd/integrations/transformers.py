@@ -10,7 +10,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from esgd.budget import Budget, Work, seconds_in
 from esgd.errors import MissingExtraError, RecipeError, TaskError
 from esgd.fit import fit
+from esgd.integrations.short_races import LOOKS_SHARE, RACES, race
 from esgd.integrations.training_arguments import (
     check_arguments,
     folder_of,
@@ -29,31 +30,18 @@ from esgd.integrations.training_arguments import (
     work_of,
 )
 from esgd.integrations.training_species import decay_groups, species_of
-from esgd.operators import (
-    BestOfLooks,
-    Cloned,
-    Gaussian,
-    MeanOfElites,
-    Perturbed,
-    Uninterrupted,
-    trajectories,
-)
+from esgd.operators import Perturbed
 from esgd.progress.tracking import Tracker
 from esgd.protocols import Engine, Species, Task
 from esgd.randomness import global_randomness
 from esgd.recipe import Recipe
 from esgd.result import Result
-from esgd.sizes import Each, Earned
 from esgd.tasks import Supervised
 from esgd.tasks.objectives import OfModel
 from esgd.work import Costs, expected_looks, sized
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
-
-RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
-RACE_SHARE = 0.3  # of the work, for the first generation
-LOOKS_SHARE = 0.3  # of the work, for looks at the fitness
 
 
 class EsgdTrainer:
@@ -300,29 +288,11 @@ def _raced(task: Task, work: float, species: Species) -> Recipe:
     Four individuals, then two trajectories and their means; or where that is too dear, three, and then the best of
     them.
     """
-    costs = Costs.of(task, _race(species, *RACES[-1], 1.0))
-    looks = [expected_looks(costs, _race(species, *each, 1.0)) for each in RACES]
+    costs = Costs.of(task, race(*RACES[-1], 1.0))
+    looks = [expected_looks(costs, race(*each, 1.0)) for each in RACES]
     fitting = [each for each, dear in zip(RACES, looks, strict=True) if dear <= LOOKS_SHARE * work]
-    return sized(task, work, partial(_race, species, *(fitting or RACES[-1:])[0]))
-
-
-def _race(species: Species, individuals: tuple[int, int], after: int, epochs: float) -> Recipe:
-    """Epochs are summed over all individuals."""
-    first, then = individuals
-    return Recipe(
-        population=Each(individuals),
-        elites=1.0,
-        generations=1 + after,
-        sgd_epochs=Each((epochs * RACE_SHARE / first, epochs * (1 - RACE_SHARE) / after / then)),
-        offspring=Earned(1, 3) if then > 1 else 0,
-        mates_from=trajectories,
-        kinds=(MeanOfElites(), Cloned()),
-        mutation=Gaussian(sigma=0.0),
-        backoff=BestOfLooks(looks=()),
-        baggage=Uninterrupted(returns=True),
-        start=Perturbed(sigma=0.0),
-        species=species,
-    )
+    raced = sized(task, work, partial(race, *(fitting or RACES[-1:])[0]))
+    return replace(raced, start=Perturbed(sigma=0.0), species=species)
 
 
 def _network(model_init: Callable[[], nn.Module] | None, model: nn.Module | None) -> nn.Module:
