@@ -23,6 +23,7 @@ from esgd.population import Birth
 from esgd.protocols import Engine, Setup, Step, Trajectory
 from esgd.schedules import Cosine
 from esgd.tasks import Supervised
+from esgd.tasks.objectives import OfOutput
 from esgd.testing import check_engine
 from esgd.testing.miniature import RECIPE, SEED, dropping, miniature, normalised, perceptron
 from tests.counted_device import COUNTS, DEVICE, counted_device
@@ -133,7 +134,7 @@ def counts() -> dict[str, Any]:
         found["on the host"][name] = per_step(engine, prepare(miniature(perceptron), RECIPE, SEED), POLICIES["sgd"])
         found["parts"][name] = per_part(engine)
     task = on_device(miniature(perceptron))
-    task._loss = reading_loss
+    task._objective = OfOutput(reading_loss)
     found["a loss that reads"] = per_step(ENGINES["Loop"], prepare(task, RECIPE, SEED), POLICIES["sgd"])
     return {**found, "moved": any(moved)}
 
