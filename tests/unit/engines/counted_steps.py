@@ -113,7 +113,7 @@ def _waits(engine: Engine, parts: int) -> int:
 
 
 def quiet(phase: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 def on_device(task: Supervised) -> Supervised:
