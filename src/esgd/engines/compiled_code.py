@@ -17,8 +17,8 @@ def keep_compiled_code() -> None:
     """Name the folder to torch, before it compiles for the first time. One that the user has chosen stays.
 
     torch's own choice is a folder with a known name in the folder for temporary files: gone after a restart or in the
-    next container, and on a shared machine open to the first user who makes it. Our folder belongs to the user alone. torch
-    decides by the code and its own version what can be used again.
+    next container, and on a shared machine open to the first user who makes it. Our folder belongs to the user alone.
+    torch decides by the code and its own version what can be used again.
     """
     if VARIABLE in os.environ:
         return
