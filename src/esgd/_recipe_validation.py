@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from esgd._validation import LARGEST, check_field, check_function, check_species
+from esgd._validation import LARGEST, check_field, check_flag, check_function, check_species
 from esgd.errors import RecipeError, shown
 from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
@@ -163,8 +163,7 @@ def _check_strategies(recipe: Recipe) -> None:
     object.__setattr__(recipe, "kinds", tuple(recipe.kinds))
     if recipe.anchor is not None and not isinstance(recipe.anchor, Anchor):
         raise RecipeError(f"anchor={shown(recipe.anchor)} is no Anchor. Use Anchor(strength=0.01), or None for none.")
-    if not isinstance(recipe.early_abort, bool):
-        raise RecipeError(f"early_abort={shown(recipe.early_abort)} is neither true nor false.")
+    check_flag(recipe, "early_abort")
 
 
 def _fits(value: object, protocol: type) -> bool:

@@ -16,8 +16,8 @@ class Situation:
     | `k`           | the generation, from 1                                                     |
     | `generations` | K                                                                          |
     | `population`  | μ_k, the individuals that are trained in it; of μ itself, 0                |
-    | `history`     | the history lines of the generations before it; only λ may depend on these |
-    |               | and K_s where it is `Timed`; None where a run is planned                   |
+    | `history`     | the history lines of the generations before it, for λ and for a K_s that   |
+    |               | is `Timed` or `Spending`; None where a run is planned                      |
     """
 
     k: int

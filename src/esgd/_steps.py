@@ -8,15 +8,18 @@ from esgd.errors import RecipeError, shown
 from esgd.generation import State
 from esgd.policies import Policy, check_trainable
 from esgd.population import Population
-from esgd.protocols import Draw, Role, Species, Step, Trained
+from esgd.protocols import Draw, Role, Species, Step, Trained, continues
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe, Stage
+from esgd.species.auto import found_tops
 
 
 def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Policy]:
     """A policy for every individual, each from a draw of its own."""
     past, stream, population = state.past, seeds.at("policy"), state.population
-    tops = {each.optimizer: each.top for each in state.ranges}
+    standing = zip(population.policies, population.births, population.optimizer_states, strict=True)
+    continuing = continues(recipe.baggage) and state.k > 0
+    tops = found_tops(stage.species, state.ranges)
     return [
         drawn(
             stage.species,
@@ -27,11 +30,12 @@ def pick(stage: Stage, recipe: Recipe, state: State, seeds: Seeds) -> list[Polic
                 stream=stream,
                 inherited=inherited,
                 newborn=0 < state.k == birth.generation,
+                returned=continuing and optimizer_state is None and birth.generation < state.k,
                 past=past,
                 tops=tops,
             ),
         )
-        for j, (inherited, birth) in enumerate(zip(population.policies, population.births, strict=True))
+        for j, (inherited, birth, optimizer_state) in enumerate(standing)
     ]
 
 

@@ -99,9 +99,9 @@ class Timed:
 
     def turn(self, k: int, generations: int, history: Lines | None = None) -> Turn | None:
         """What generation k is given after this history, of a plan where that is None; None if the time is over."""
-        to_come, slow, burden = _sum(self.shares, k, generations), 1.0, _of(self.rest, k)
+        to_come, slow, burden = sum_of(self.shares, k, generations), 1.0, value_of(self.rest, k)
         if history is None:
-            whole = _sum(self.shares, 1, generations)
+            whole = sum_of(self.shares, 1, generations)
             left, reached = self.left(()) * to_come / whole, 1.0 - to_come / whole
         else:
             lines = [line for line in history if "clock" in line]  # those before another run's state was taken up
@@ -109,17 +109,17 @@ class Timed:
             slow, burden = self._slowness(lines), burden * self._burden(lines)
             if lines and left < max(LEAST * self.seconds, burden):
                 return None
-        given = min(left, max(left * _of(self.shares, k) / to_come, burden / (1 - TRAINED)))
+        given = min(left, max(left * value_of(self.shares, k) / to_come, burden / (1 - TRAINED)))
         if left - given < max(LEAST * self.seconds, WORTHWHILE * burden):
             given = left  # no other one would follow, so this is the last
-        epochs = max(SHORTEST, (given - burden) / (_of(self.pace, k) * slow))
+        epochs = max(SHORTEST, (given - burden) / (value_of(self.pace, k) * slow))
         way = (1.0 - reached) * given / left
         total = epochs / way
         return Turn(epochs, reached * total, total)
 
     def share(self, k: int, generations: int) -> float:
         """The part of the time that generation k is planned to have."""
-        return _of(self.shares, k) / _sum(self.shares, 1, generations)
+        return value_of(self.shares, k) / sum_of(self.shares, 1, generations)
 
     def left(self, history: Lines) -> float:
         """Seconds that generations still have after this history; the last one has to be saved, too."""
@@ -142,14 +142,14 @@ class Timed:
     def _slowness(self, history: Lines) -> float:
         """Seconds of SGD in the last generations, by what was planned for their epochs."""
         lines = history[-RECENT:]
-        planned = sum(_of(self.pace, line["k"]) * float(line["clock"]["epochs"]) for line in lines)
+        planned = sum(value_of(self.pace, line["k"]) * float(line["clock"]["epochs"]) for line in lines)
         return _limited(sum(_sgd(line) for line in lines) / planned if planned else 1.0)
 
     def _burden(self, history: Lines) -> float:
         """The same of what is beside SGD. The median, because one of them may have waited for something."""
         between, ratios = _between(history), list[float]()
         for line in history[-RECENT:]:
-            clock, planned = line["clock"], _of(self.rest, line["k"])
+            clock, planned = line["clock"], value_of(self.rest, line["k"])
             spent = float(clock["elapsed"]) - float(clock["begun"]) - _sgd(line) + between
             ratios.append(max(0.0, spent) / planned if planned else 1.0)
         return _limited(median(ratios)) if ratios else 1.0
@@ -173,12 +173,12 @@ def _limited(ratio: float) -> float:
     return min(LIMITS[1], max(LIMITS[0], ratio))
 
 
-def _sum(values: Sequence[float], first: int, last: int) -> float:
+def sum_of(values: Sequence[float], first: int, last: int) -> float:
     """The sum of the values of these generations."""
     told = min(last, len(values))
     return sum(values[first - 1 : told]) + values[-1] * (last - max(told, first - 1))
 
 
-def _of(values: Sequence[float], k: int) -> float:
+def value_of(values: Sequence[float], k: int) -> float:
     """The value of generation k; the last one stays."""
     return values[min(k, len(values)) - 1]

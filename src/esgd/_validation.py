@@ -111,6 +111,19 @@ def check_species(name: str, value: Any) -> None:
     check_function(name, value, "request", meaning=meaning)
 
 
+def check_flag(owner: Any, name: str) -> None:
+    """Refuse a field of a frozen value that is neither true nor false.
+
+    >>> from types import SimpleNamespace
+    >>> check_flag(SimpleNamespace(ranked=None), "ranked")
+    Traceback (most recent call last):
+    esgd.errors.RecipeError: ranked=None is neither true nor false.
+    """
+    value = getattr(owner, name)
+    if not isinstance(value, bool):
+        raise RecipeError(f"{name}={shown(value)} is neither true nor false.")
+
+
 def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
     """The value as a tuple, where it is several things in a row.
 

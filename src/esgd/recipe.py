@@ -59,7 +59,7 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.sizes import Each, PerIndividual, Size, Timed, size_in
+from esgd.sizes import Each, PerIndividual, Size, Spending, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.species.auto import auto_pools, settled_species
 
@@ -311,7 +311,8 @@ class Recipe:
 
     def _stage(self, k: int, history: Sequence[Mapping[str, Any]] | None) -> Stage:
         selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
-        turn = self.clock.turn(k, self.generations, history) if self.clock else None
+        follows = self.sgd_epochs if isinstance(self.sgd_epochs, Timed | Spending) else None
+        turn = follows.turn(k, self.generations, history) if follows else None
         return Stage(
             k=k,
             species=settled_species(self.species),

@@ -43,7 +43,16 @@ from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, Shared
 from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.species.auto import settled_species
-from esgd.work import Costs, check_work, expected_looks, expected_work, range_test_work, sized, statistics_needed
+from esgd.work import (
+    Costs,
+    check_work,
+    expected_looks,
+    expected_work,
+    range_test_work,
+    sized,
+    spending,
+    statistics_needed,
+)
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
@@ -75,7 +84,9 @@ FOUND: Species = Mixture(
 )
 """The same, with ranges that are found before generation 1 for this network and these data."""
 
-RACE, RACE_SHARE = (9, 3, 2), 1 / 3  # individuals of the first generations, and the part of the work that they have
+FOUNDERS, MOST_FOUNDERS = 9, 81  # individuals that a race begins with: a multiple of nine
+EPOCHS_FOR_NINE = 108  # of one network, that the work must suffice for, for each nine of them
+TRUNKS = 2  # individuals that a race leaves
 FEWEST, MOST = 3, 15  # generations after the race
 TEST_SHARE = 0.1  # of the work, that a range test may take
 
@@ -88,40 +99,74 @@ def ours(
 ) -> Recipe:
     """A race, then two trajectories that are never interrupted; offspring only while they become elites.
 
-    Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. The best
-    place that a trajectory has passed competes, and the mean of its late iterates is such a place; one that passes
-    nothing better goes back there. Offspring are clones of the fittest with another policy, and means of elites; they
-    take a place only from one that is less fit. There are as many generations, 6 to 18, as `fitness_share` of the work
-    can pay the looks of. `work` is what Algorithm 1 spends with its default recipe, unless given. `rates` is what
-    policies are drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than
-    a tenth of it.
+    Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. Where the
+    work suffices for hundreds of epochs, networks converge early, so more of them race: 36 for 432 epochs of one
+    network, then a third, a ninth, and two, with half of the work. The best place that a trajectory has passed
+    competes, and the mean of its late iterates is such a place; one that passes nothing better goes back there and
+    continues with a changed policy. Offspring are clones of the fittest with another policy, and means of elites; they
+    take a place only from one that is less fit. There are as many generations, 3 to 15 after the race, as
+    `fitness_share` of the work can pay the looks of. Their epochs follow the ledger: what offspring did not cost is
+    trained with. `work` is what Algorithm 1 spends with its default recipe, unless given. `rates` is what policies are
+    drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than a tenth of
+    it.
     """
     buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
-        return _race((1, 3, 4), 4, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
+        return _race(_rungs(FOUNDERS), (1, 3, 4), 4, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
     work = usual_work(task) if work is None else work
     check_work(work)
-    if rates is None and range_test_work(Costs.of(task, Recipe()), FOUND) > TEST_SHARE * work:
+    costs = Costs.of(task, Recipe(buffers=buffers))
+    if rates is None and range_test_work(costs, FOUND) > TEST_SHARE * work:
         drawn_from = RATES
+    rungs = _rungs(_founders(work / (3.0 * sum(costs.batches))))
+    share = (len(rungs) - 1) / 6
 
     def recipe(after: int, epochs: float) -> Recipe:
-        race = [epochs * RACE_SHARE / len(RACE) / individuals for individuals in RACE]
-        rest = epochs * (1 - RACE_SHARE) / after / RACE[-1]
-        return _race(race, rest, generations=after, buffers=buffers, rates=drawn_from)
+        race = [epochs * share / len(rungs) / individuals for individuals in rungs]
+        rest = epochs * (1 - share) / after / TRUNKS
+        return _race(rungs, race, rest, generations=after, buffers=buffers, rates=drawn_from)
 
-    costs = Costs.of(task, recipe(FEWEST, 1.0))
     affordable = (
         after for after in range(MOST, FEWEST, -1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
     )
-    return sized(task, work, partial(recipe, next(affordable, FEWEST)))
+    return spending(task, sized(task, work, partial(recipe, next(affordable, FEWEST))))
 
 
-def _race(race: Sequence[float], rest: float, *, generations: int, buffers: Reestimated, rates: Species) -> Recipe:
-    """Our rules with these epochs for an individual in the race, and in each of the generations after it."""
+def _founders(epochs: float) -> int:
+    """How many race, if the work suffices for so many epochs of one network.
+
+    >>> [_founders(epochs) for epochs in (40, 160, 640, 5000)]
+    [9, 9, 45, 81]
+    """
+    return min(MOST_FOUNDERS, FOUNDERS * max(1, int(epochs / EPOCHS_FOR_NINE)))
+
+
+def _rungs(founders: int) -> tuple[int, ...]:
+    """Individuals in each generation of a race: a third of those before, until two are left.
+
+    >>> _rungs(9), _rungs(45)
+    ((9, 3, 2), (45, 15, 5, 2))
+    """
+    rungs = [founders]
+    while rungs[-1] > TRUNKS:
+        rungs.append(max(TRUNKS, rungs[-1] // 3))
+    return tuple(rungs)
+
+
+def _race(
+    rungs: Sequence[int],
+    race: Sequence[float],
+    rest: float,
+    *,
+    generations: int,
+    buffers: Reestimated,
+    rates: Species,
+) -> Recipe:
+    """Our rules with these individuals in the race, these epochs for each, and the epochs of the generations after."""
     return Recipe(
-        population=Each(RACE),
+        population=Each(tuple(rungs)),
         elites=1.0,
-        generations=len(RACE) + generations,
+        generations=len(rungs) + generations,
         sgd_epochs=Each((*race, rest)),
         offspring=Earned(1, 3),
         mates={2: 0.5, 3: 0.5},
@@ -131,7 +176,7 @@ def _race(race: Sequence[float], rest: float, *, generations: int, buffers: Rees
         backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True),
         buffers=buffers,
-        species=Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True),
+        species=Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True, returned=True),
     )
 
 
@@ -143,20 +188,22 @@ def usual_work(task: Task) -> float:
 def paper(task: Task, work: float) -> Recipe:
     """Algorithm 1 with its m-elitist survival, λ = 4 μ, and back-off after every generation (Cui et al., 2018).
 
-    Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
+    Its own sizes, and as many generations as the work allows; the rest of the work, and what early abort saves, goes
+    into longer SGD steps.
     """
     plain = Recipe(buffers=_enough(task))
     check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
     generations = max(1, int(work / once))
-    return sized(
+    whole = sized(
         task,
         work,
         lambda epochs: replace(
             plain, generations=generations, sgd_epochs=epochs / generations / plain.population_of(1)
         ),
     )
+    return spending(task, whole)
 
 
 def random_search(task: Task, work: float, *, population: int = 16) -> Recipe:

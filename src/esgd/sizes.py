@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from esgd._situation import Situation as Situation
+from esgd._spending import Spending
 from esgd._timed import Timed
 from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
 
-__all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared", "Timed"]
+__all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared", "Spending", "Timed"]
 
 
 RECENT = 20

@@ -6,7 +6,7 @@ Work counts a sample that goes forward 1 and one that goes backward 2, fitness p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isfinite, log2
 
 import torch
@@ -22,6 +22,7 @@ from esgd.protocols import BackOff, Counts, Picks, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.ranges import EXPECTED_STEPS
 from esgd.recipe import Recipe, Stage
+from esgd.sizes import Spending
 from esgd.species.auto import auto_pools
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
@@ -85,13 +86,14 @@ def range_test_work(costs: Costs, species: SpeciesLike) -> float:
 
 def expected_looks(costs: Costs, recipe: Recipe) -> float:
     """The part of it that is spent on looking at the fitness."""
-    looks = recipe.population_of(1) + 1 + len(recipe.immigrants)  # the start, and its leader twice
-    picks = 0
-    for times, stage in alike(recipe):
-        picks += times * stage.elites
-        looks += times * stage.population * measurements(recipe.backoff, stage.sgd_epochs)
-        looks += times * expected_evaluations(recipe, stage)
-    return costs.look * looks + costs.pick * picks
+    start = recipe.population_of(1) + 1 + len(recipe.immigrants)  # its leader is taken twice
+    return costs.look * start + sum(times * _looks_in(costs, recipe, stage) for times, stage in alike(recipe))
+
+
+def _looks_in(costs: Costs, recipe: Recipe, stage: Stage) -> float:
+    """The part of it that one generation spends."""
+    looks = stage.population * measurements(recipe.backoff, stage.sgd_epochs) + expected_evaluations(recipe, stage)
+    return costs.look * looks + costs.pick * stage.elites
 
 
 def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
@@ -135,6 +137,16 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
             return make(middle)
         low, high = (middle, high) if spent < work else (low, middle)
     return make(low)
+
+
+def spending(task: Task, recipe: Recipe) -> Recipe:
+    """The recipe with epochs that follow the ledger: work that is planned and not spent is trained with later."""
+    costs, stages = Costs.of(task, recipe), list(recipe.stages())
+    rest = [_looks_in(costs, recipe, stage) for stage in stages]
+    rest[0] += expected_looks(costs, recipe) - sum(rest) + range_test_work(costs, recipe.species)
+    epochs = tuple(stage.sgd_epochs for stage in stages)
+    sgd = tuple(stage.population * costs.sgd(stage.sgd_epochs, stage.before) for stage in stages)
+    return replace(recipe, sgd_epochs=Spending(epochs=epochs, sgd=sgd, rest=tuple(rest)))
 
 
 @torch.no_grad()

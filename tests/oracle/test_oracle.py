@@ -61,8 +61,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(2018, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "seed"), [*((case, 0) for case in CASES), ("everything at once", 2018)])
 def test_the_library_equals_algorithm_1_written_naively(case: str, seed: int) -> None:
     make_model, told, changes = CASES[case]
     naive = Naive(make_model, TRAIN, FITNESS, seed, mu=6, generations=3, **changes)
@@ -105,9 +104,8 @@ def flat(policy: esgd.Policy | None) -> dict[str, Any] | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 2018])
-@pytest.mark.parametrize("uninterrupted", [True, False])
-def test_the_library_equals_a_funnel_written_naively(seed: int, uninterrupted: bool) -> None:
+@pytest.mark.parametrize(("uninterrupted", "seed"), [(True, 0), (False, 2018)])
+def test_the_library_equals_a_funnel_written_naively(uninterrupted: bool, seed: int) -> None:
     """Sizes, looks, late means, SGD without interruption, ends as mates and survivors, means and soups as offspring."""
     baggage = Uninterrupted() if uninterrupted else Carried()
     recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=baggage)

@@ -16,11 +16,13 @@ import esgd
 from esgd._serialization import read_toml
 from esgd.errors import FitnessError, RecipeError, TaskError
 from esgd.guarantee import check
+from esgd.ledger import passes
 from esgd.operators import (
     Anchor,
     BestOfLooks,
     Cloned,
     Elitist,
+    Gaussian,
     GreedySoup,
     MeanOfElites,
     Never,
@@ -33,9 +35,10 @@ from esgd.policies import Policy
 from esgd.protocols import Draw, Role
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
-from esgd.sizes import Each, Earned, Funnel, Shared
+from esgd.sizes import Each, Earned, Funnel, Shared, Spending
 from esgd.species import Adam, Fixed, Inherited, Mixture, Sgd
 from esgd.testing.evidence import contents, difference
+from esgd.work import Costs, expected_work, spending
 from tests.funnel import FUNNEL
 from tests.small import mlp, random_data
 
@@ -340,3 +343,27 @@ def test_a_soup_is_not_cooked_where_it_has_no_place() -> None:
     recipe = Recipe(population=4, offspring=1, elites=2, generations=2, sgd_epochs=1, kinds=kinds)
     last = run(recipe)[-1]
     assert last.work.fitness_evolution + last.work.fitness_saved == 70
+
+
+def test_work_that_was_left_is_trained_with_and_a_resumed_run_decides_as_before() -> None:
+    hopeless = Gaussian(sigma=50.0)
+    sizes = {"population": 4, "offspring": Earned(1, 15), "generations": 4, "sgd_epochs": Each((0.5, 1.0, 1.0, 2.0))}
+    recipe = spending(task(), Recipe(**sizes, mutation=hopeless, species=Sgd(lr=0.1)))
+    planned = expected_work(Costs.of(task(), recipe), recipe)
+    generations = run(recipe)
+    assert sum(passes(each.work.samples) for each in generations) == pytest.approx(planned, rel=0.02)
+    epochs = [each.work.sgd_forward / 128 / 4 for each in generations]
+    assert epochs[0] == 0.5
+    assert epochs[3] > 2.0, "offspring that were planned were not born"
+    again = run(recipe, resume=generations[1].state)
+    assert not difference(contents(again[-1].population), contents(generations[-1].population))
+
+
+def test_learning_rates_are_annealed_by_the_plan_whatever_was_left() -> None:
+    plan = Spending(epochs=(1.0, 3.0), sgd=(100.0, 300.0), rest=(10.0,))
+    nothing = {"sgd_forward": 0, "sgd_backward": 0, "fitness_sgd": 0, "fitness_evolution": 0}
+    first, second = plan.turn(1, 2), plan.turn(2, 2, [{"k": 1, "ledger": nothing}])
+    assert (first.before, first.epochs, first.total) == (0.0, 1.0, 4.0)
+    assert second.epochs == pytest.approx(3.0 + 120 / 100), "what one generation did not look at, the next will not"
+    assert second.before / second.total == 0.25
+    assert (second.before + second.epochs) / second.total == pytest.approx(1.0)

@@ -43,7 +43,7 @@ class Gaussian:
     def __call__(
         self, row: Float[Tensor, " d"], sigma: float, generator: torch.Generator, genome: Genome
     ) -> Float[Tensor, " d"]:
-        return row + sigma * torch.randn(row.shape, generator=generator, dtype=row.dtype)
+        return torch.randn(row.shape, generator=generator, dtype=row.dtype).mul_(sigma).add_(row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class RelativeGaussian:
         noise = torch.randn(row.shape, generator=generator, dtype=row.dtype)
         for where in genome.slices():
             noise[where] *= row[where].square().mean().sqrt()
-        return row + sigma * noise
+        return noise.mul_(sigma).add_(row)
 
 
 def _drawn(sigma: Strength, generator: torch.Generator) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from esgd._validation import check_flag
 from esgd.population import OptimizerState
 
 
@@ -47,6 +48,9 @@ class Uninterrupted:
     """
 
     returns: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag(self, "returns")
 
     @property
     def keeps(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd._validation import check_function
+from esgd._validation import check_flag, check_function
 from esgd.protocols import Role
 
 Rest = Callable[[Role], bool]
@@ -80,6 +80,7 @@ class Elitist:
         check_function(
             "rest", self.rest, "role", meaning="It tells from a Role whether a candidate may fill the rest. Use anyone."
         )
+        check_flag(self, "ranked")
 
     @property
     def wants_ends(self) -> bool:

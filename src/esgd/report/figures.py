@@ -119,7 +119,7 @@ def figure_ranges(found: Sequence[FoundRange]) -> Figure:
         for each, colour in zip(found, cycle((GREEN, BLUE, PURPLE, ORANGE)), strict=False):
             steps = max((probe.steps for probe in each.probes), default=0)
             tried = sorted((p.rate, p.loss / each.start) for p in each.probes if p.steps == steps and isfinite(p.loss))
-            label = each.optimizer.replace("$", r"\$")
+            label = each.name.replace("$", r"\$")
             if tried:
                 axes.plot(*zip(*tried, strict=True), "-o", color=colour, label=label)
             axes.axvspan(each.low or each.top, each.top, color=colour, alpha=0.15, linewidth=0)

@@ -158,9 +158,7 @@ def learning_rates(history: History) -> list[Section]:
     found = read_ranges(history)
     if not found:
         return []
-    rows = [
-        (each.optimizer, f"{exact(each.low)} … {exact(each.top)}", BASES[each.basis], str(each.steps)) for each in found
-    ]
+    rows = [(each.name, f"{exact(each.low)} … {exact(each.top)}", BASES[each.basis], str(each.steps)) for each in found]
     tested = [each for each in found if each.probes and each.start]
     caption = "Each point is a trial from the same network. The shaded range is what learning rates are drawn from."
     words = "; ".join(f"{name}: {range_}" for name, range_, *_ in rows)

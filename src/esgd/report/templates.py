@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from esgd.errors import MissingExtraError
 from esgd.report.forms import as_csv, as_latex, as_markdown
 from esgd.report.tables import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _NUMBER = re.compile(r"[\[\d–-]|diverged")
 
@@ -29,15 +32,20 @@ class Copy:
 
 def render(template: str, *, package: str = "esgd.report", **words: Any) -> str:
     """Fill a template that lies in a package; every page has the same style."""
+    text = files(package).joinpath(template).read_text(encoding="utf-8")
+    style = files("esgd.report").joinpath("page.css").read_text(encoding="utf-8")
+    return str(environment().from_string(text).render(style=style, **words))
+
+
+def environment() -> Environment:
+    """What templates are read with."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:
         raise MissingExtraError("jinja2", "report", "Writing the page") from error
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"subscripts": _subscripts, "numeric": _numeric, "copies": _copies}
-    text = files(package).joinpath(template).read_text(encoding="utf-8")
-    style = files("esgd.report").joinpath("page.css").read_text(encoding="utf-8")
-    return environment.from_string(text).render(style=style, **words)
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"subscripts": _subscripts, "numeric": _numeric, "copies": _copies}
+    return made
 
 
 def _subscripts(text: str) -> Any:

@@ -206,6 +206,7 @@ def _range(value: Any) -> bool:
         and 0 <= value["low"] <= value["top"] <= HIGHEST_RATE
         and _measured(value.get("start"))
         and _list_of(_trial)(value.get("probes"))
+        and _count(value.get("pool", 1))
     )
 
 

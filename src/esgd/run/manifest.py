@@ -23,6 +23,12 @@ IDENTITY = ("recipe", "seed", "data", "network")
 RESUMED = "resumed"
 """The digest of the state that a run began with, if that was the result of another run. It, too, must be the same."""
 
+RULES = "rules"
+"""The name of the rules that made the recipe of a run with a budget of time, which is measured and not made again; None
+if a recipe was given."""
+START = "start"
+"""The digest of the network that all individuals of a run are copies of at the beginning, if they are."""
+
 
 def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str, frozen: Any = None) -> dict[str, Any]:
     """The manifest of a run that begins now; `frozen` describes the parameters that are not trained, if there are any.
@@ -39,7 +45,7 @@ def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str,
         "data": identity["data"],
         "network": identity["network"],
         **({"frozen": frozen} if frozen else {}),
-        **{name: identity[name] for name in (RESUMED, EXTENDED) if name in identity},
+        **{name: identity[name] for name in (RESUMED, EXTENDED, RULES, START) if name in identity},
         "versions": {name: _version(name) for name in ("esgd", "torch", "numpy", "safetensors")},
         "python": platform.python_version(),
         "machine": {"system": platform.system(), "processor": platform.machine()},

@@ -19,6 +19,7 @@ from esgd._serialization import digest
 from esgd.errors import RunError
 from esgd.genome import persistent_buffers
 from esgd.run.files import open_to_read, replace_file
+from esgd.run.manifest import START
 
 PARTIAL = "trained parameters and buffers only: frozen parameters come from make_model"
 """What the metadata of a file says that has not all parameters."""
@@ -71,6 +72,21 @@ def describe_frozen(module: nn.Module) -> dict[str, Any] | None:
     if not frozen:
         return None
     return {"parameters": sum(value.numel() for value in frozen.values()), "sha256": digest(frozen)}
+
+
+def describe_start(module: nn.Module) -> str:
+    """The digest of what is trained in a network, and of its buffers."""
+    trained = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    return digest({**trained, **persistent_buffers(module)})
+
+
+def check_start(manifest: Mapping[str, Any], start: str | None, path: Path) -> None:
+    """Refuse to continue with another network than the run began with. Earlier versions did not write which."""
+    if start is not None and manifest.get(START, start) != start:
+        raise RunError(
+            f"{str(path)!r} belongs to another run: the network that its individuals began as has other weights than "
+            f"the one that is given now. Choose a new folder, or give the network that the run began with."
+        )
 
 
 def check_frozen(manifest: Mapping[str, Any], module: nn.Module, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.policies import Policy, optimizer_class
 from esgd.protocols import Draw, Species, SpeciesLike
 from esgd.randomness import Seeds
-from esgd.ranges import FoundRange
+from esgd.ranges import FoundRange, pool_name
 from esgd.schedules import Constant
 from esgd.species.distributions import AutoRate, Uniform
 from esgd.species.mixture import Mixture
@@ -85,14 +85,27 @@ def _name_of(cls: type[torch.optim.Optimizer]) -> str:
 
 
 def auto_pools(species: Any) -> dict[str, Pool]:
-    """The pools inside a species whose rates are to be found, by optimizer; of several with one optimizer, the first.
+    """The pools inside a species whose rates are to be found, by optimizer: "sgd", and "sgd 2" for a second one that
+    differs from the first.
 
     Species are looked for in the fields of dataclasses, in lists and in tables.
+
+    >>> list(auto_pools(Mixture(species=(Sgd(lr="auto"), Sgd(lr="auto", momentum=0.99), Sgd(lr="auto")))))
+    ['sgd', 'sgd 2']
     """
-    found = dict[str, Pool]()
+    found = dict[str, list[Pool]]()
     for pool in _pools(species):
-        found.setdefault(optimizer_of(pool), pool)
-    return found
+        of_one = found.setdefault(optimizer_of(pool), [])
+        if pool not in of_one:
+            of_one.append(pool)
+    return {pool_name(name, number): pool for name, pools in found.items() for number, pool in enumerate(pools, 1)}
+
+
+def found_tops(species: Any, ranges: Sequence[FoundRange]) -> dict[str, float]:
+    """The highest learning rates that were found, as a draw has them: by optimizer, and for a further pool of one by
+    its words."""
+    pools = auto_pools(species)
+    return {repr(pools[each.name]) if each.pool > 1 and each.name in pools else each.name: each.top for each in ranges}
 
 
 def _pools(value: Any) -> Iterator[Pool]:

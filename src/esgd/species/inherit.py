@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf
 
-from esgd._validation import check_field, check_list, check_number, check_range, check_species
+from esgd._validation import check_field, check_flag, check_list, check_number, check_range, check_species
 from esgd.errors import RecipeError
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species
@@ -27,7 +27,8 @@ class Inherited:
     The inherited learning rate, without its annealing, is multiplied by exp U[−jitter, jitter], or by one of `factors`,
     clipped to the range `clip` where that is given, and annealed for generation k. Everything else is kept. With
     `offspring_only` all this is for offspring of the last generation; every other individual keeps its policy as it is,
-    so let a schedule over the run do the annealing.
+    so let a schedule over the run do the annealing. With `returned` it is also for individuals whose SGD passed nothing
+    fitter and begins again at their best place: the policy that led nowhere is not tried there again.
     """
 
     species: Species
@@ -35,6 +36,7 @@ class Inherited:
     jitter: float = 0.4
     clip: tuple[float, float] | None = None
     offspring_only: bool = False
+    returned: bool = False
     factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -42,6 +44,8 @@ class Inherited:
         check_field(self, "probability", at_least=0, at_most=1, meaning=_PROBABILITY)
         check_field(self, "jitter", at_least=0, meaning=_JITTER)
         check_field(self, "jitter", at_most=WILDEST, meaning=_JITTER)
+        check_flag(self, "offspring_only")
+        check_flag(self, "returned")
         factors = check_list("factors", self.factors, meaning=_FACTORS)
         checked = (check_number(f"factors[{i}]", each, above=0, meaning=_FACTORS) for i, each in enumerate(factors))
         object.__setattr__(self, "factors", tuple(checked))
@@ -51,7 +55,8 @@ class Inherited:
     def __call__(self, request: Draw) -> Policy:
         fresh, known = self.species(request), request.inherited
         unit = Uniform(0.0, 1.0)
-        if known is not None and self.offspring_only and not request.newborn:
+        changes = request.newborn or (self.returned and request.returned)
+        if known is not None and self.offspring_only and not changes:
             return known
         if known is None or unit.draw(request.seeds("inherit")) >= self.probability:
             return fresh

@@ -142,7 +142,7 @@ def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: 
     annealing = (FINAL_ANNEALING ** (1 / request.generations) if pool.gamma is None else pool.gamma) ** request.k
     name, rates = optimizer_of(pool), pool.lr
     if isinstance(rates, AutoRate):
-        rates = rates.below(_top(request, name), name)
+        rates = rates.below(_top(request, pool), name)
     drawn = check_number("lr", draw(rates, request.seeds("lr")), at_least=0, meaning=f"{pool.lr} drew it. {_LR}")
     return Policy(
         optimizer=optimizer,
@@ -156,9 +156,11 @@ def _policy(request: Draw, optimizer: str, pool: Sgd | Adam | Optimizer, hyper: 
     )
 
 
-def _top(request: Draw, optimizer: str) -> float:
-    """What the range test has found; where there was none, as when a run is only planned, the usual."""
-    return request.tops.get(optimizer, usual_top(optimizer))
+def _top(request: Draw, pool: Sgd | Adam | Optimizer) -> float:
+    """What the range test has found for this pool, or else for its optimizer; where there was none, as when a run is
+    only planned, the usual."""
+    optimizer = optimizer_of(pool)
+    return request.tops.get(repr(pool), request.tops.get(optimizer, usual_top(optimizer)))
 
 
 def optimizer_of(pool: Sgd | Adam | Optimizer) -> str:

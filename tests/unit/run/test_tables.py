@@ -1,8 +1,5 @@
 """The history as tidy tables."""
 
-import subprocess
-import sys
-
 import pandas
 import pytest
 
@@ -13,6 +10,7 @@ from esgd.operators.survival import trajectories
 from esgd.run.tables import individuals
 from esgd.species import Fixed
 from tests.small import classify
+from tests.warm import python
 
 RECIPE = esgd.Recipe(population=4, offspring=6, generations=3, sgd_epochs=1)
 
@@ -109,5 +107,5 @@ def test_without_pandas_the_error_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['pandas'] = None; from esgd.run.tables import as_frame; as_frame([], 'generations')"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    done = python("-c", program)
     assert "pip install 'esgd[pandas]'" in done.stderr

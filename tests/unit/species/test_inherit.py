@@ -11,7 +11,7 @@ import pytest
 
 import esgd
 from esgd.errors import RecipeError
-from esgd.operators import Gaussian
+from esgd.operators import BestOfLooks, Gaussian, Uninterrupted
 from esgd.schedules import Cosine
 from esgd.species import Adam, Inherited, Sgd
 from tests.small import ask, classify
@@ -101,6 +101,29 @@ def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() ->
         assert policy == accepted[birth.parents[0] if birth.parents else birth.id]
 
 
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_policy_that_led_nowhere_is_changed_where_sgd_begins_again(returned: bool) -> None:
+    pool = Inherited(species=Adam(lr=(1e-4, 0.5), gamma=1.0), probability=1.0, offspring_only=True, returned=returned)
+    recipe = esgd.Recipe(
+        population=6,
+        offspring=0,
+        mates=1,
+        generations=6,
+        sgd_epochs=3,
+        species=pool,
+        backoff=BestOfLooks(),
+        baggage=Uninterrupted(returns=True),
+    )
+    kept = {True: 0, False: 0}
+    for before, after in pairwise(esgd.evolve(classify(), recipe, seed=0, engine="loop")):
+        for moved, known, policy in zip(before.accepted, before.population.policies, after.policies, strict=True):
+            if known is not None:
+                assert policy == known or (returned and not moved)
+                kept[moved] += policy == known
+    assert kept[True], "no trajectory has continued"
+    assert bool(kept[False]) is not returned
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -114,6 +137,7 @@ def test_a_survivor_keeps_its_own_policy_and_an_offspring_its_fittest_mates() ->
         ({"clip": (-1, 1)}, "low=-1 is below 0"),
         ({"clip": (0.1,)}, r"clip=\(0.1,\) is not a range.*Use None for no limit"),
         ({"clip": 0.1}, "clip=0.1 is not a list"),
+        ({"returned": None}, "returned=None is neither true nor false"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
