@@ -10,12 +10,12 @@ from typing import Any
 from esgd import rules
 from esgd.operators import BestOfLooks, Carried, Uninterrupted
 from esgd.policies import Policy
-from esgd.protocols import Draw, Task
+from esgd.protocols import Draw, Species, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun
 from esgd.sizes import Each
 from esgd.species import Adam, Inherited, Mixture, Sgd
-from esgd.work import sized
+from esgd.work import sized, spending
 
 Arm = Callable[[Task, float], Recipe]
 
@@ -53,6 +53,10 @@ HINDSIGHT: Mapping[str, Arm] = {label(policy): partial(rules.single, policy=poli
 """Each has all of the work; the best of them on a task is the bar that pays for no tuning."""
 
 
+def _inherited(rates: Species, *, returned: bool) -> Inherited:
+    return Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True, returned=returned)
+
+
 def without(**changes: Any) -> Arm:
     """Our rules with these inputs changed, and the same work."""
 
@@ -64,7 +68,7 @@ def without(**changes: Any) -> Arm:
         def changed(epochs: float) -> Recipe:
             return replace(recipe, sgd_epochs=Each(tuple(each * epochs / whole for each in planned)), **changes)
 
-        return sized(task, work, changed)
+        return spending(task, sized(task, work, changed))
 
     return arm
 
@@ -75,8 +79,12 @@ VARIANTS: Mapping[str, Arm] = {
     "without offspring": without(offspring=0, mates=1),
     "without going back": without(baggage=Uninterrupted()),
     "with SGD that is interrupted": without(baggage=Carried()),
-    "without weight decay": without(
-        species=Inherited(species=PLAIN, probability=0.75, jitter=0.3, offspring_only=True)
+    "without a changed policy for a trajectory that went back": without(
+        species=_inherited(rules.RATES, returned=False)
     ),
+    "without weight decay": without(species=_inherited(PLAIN, returned=True)),
 }
 """Our rules without one of their parts, or with learning rates that are found."""
+
+EVERY: Mapping[str, Arm] = {**ARMS, **HINDSIGHT, **VARIANTS}
+"""All that can be run, by name."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import esgd
-from benchmarks.arena.arms import ARMS, HINDSIGHT
+from benchmarks.arena.arms import EVERY
 from benchmarks.arena.tasks import CONTESTS
 from esgd.ledger import passes
 from esgd.work import Costs
@@ -28,7 +28,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
     contest = CONTESTS[task]
     made = contest.task(seed)
     work = 3.0 * share * BUDGETS[budget] * contest.epochs * sum(Costs.of(made, esgd.Recipe()).batches)
-    recipe = {**ARMS, **HINDSIGHT}[arm](made, work)
+    recipe = EVERY[arm](made, work)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on a run's health are not what is measured here
         result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False, on_interrupt="raise")

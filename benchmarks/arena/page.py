@@ -106,9 +106,10 @@ def _mean(results: Sequence[Result], arm: str, task: str) -> float:
 
 def draw(results: Sequence[Result], folder: Path) -> None:
     """Ranks with their critical difference, and the test loss by work spent."""
+    budgets = [budget for budget in BUDGETS if any(each["budget"] == budget for each in results)]
     with styled():
-        figure, panels = sheet(10.0, 4.0, len(BUDGETS))
-        for budget, axes in zip(BUDGETS, panels, strict=True):
+        figure, panels = sheet(10.0, 4.0, len(budgets))
+        for budget, axes in zip(budgets, panels, strict=True):
             own = [each for each in results if each["budget"] == budget and each["arm"] not in (*SINGLES, *VARIANTS)]
             ranks = mean_ranks(own, "test")
             reach = critical_difference(own) / 2 if ranks else 0.0
@@ -120,8 +121,8 @@ def draw(results: Sequence[Result], folder: Path) -> None:
             axes.set(yticks=range(len(ranks)), yticklabels=list(ranks), xlabel=f"mean rank on test loss, {budget}")
             axes.invert_yaxis()
         figure.savefig(folder / "ranks.png", dpi=DPI, metadata={"Software": None})
-        figure, panels = sheet(10.0, 4.0, len(BUDGETS))
-        for budget, axes in zip(BUDGETS, panels, strict=True):
+        figure, panels = sheet(10.0, 4.0, len(budgets))
+        for budget, axes in zip(budgets, panels, strict=True):
             for arm, colour in DRAWN.items():
                 axes.plot(POINTS, _anytime(results, budget, arm), color=colour, label=arm)
             axes.set(xlabel=f"share of the work, {budget}", ylabel="test loss / best at the end", ylim=(0.95, 2.0))

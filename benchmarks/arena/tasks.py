@@ -26,7 +26,7 @@ CONTESTS: Mapping[str, Contest] = {
     **{name: Contest(partial(table, name), 160) for name in TABLES},
     "fashion-mlp": Contest(partial(fashion, convolutional=False), 120),
     "fashion-cnn": Contest(partial(fashion, convolutional=True), 40),
-    "cifar-cnn": Contest(photographs, 60),
+    "cifar-cnn": Contest(photographs, 40),
     "cifar-tuned": Contest(tuned_photographs, 60),
     "an4-frames": Contest(frames, 100),
     "an4-bilstm": Contest(utterances, 60),

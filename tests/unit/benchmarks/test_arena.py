@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.arena.arms import GRID, label
+from benchmarks.arena.arms import EVERY, GRID, VARIANTS, label
 from benchmarks.arena.compete import compete
 from benchmarks.arena.page import BEGIN, END, draw, insert, tables
 from benchmarks.arena.standings import HINDSIGHT, critical_difference, mean_ranks, paired, with_hindsight
 from benchmarks.children import ROOT
+from esgd.recipe import Recipe
+from esgd.studies.digits import task as digits
+from esgd.work import Costs, expected_work
+from tests.warm import python
 
 
 def run(
@@ -96,9 +98,17 @@ def test_an_interrupted_arena_continues(tmp_path: Path) -> None:
     words = ["--quick", "--tasks", "digits", "--arms", "single,swa", "--budgets", "short", "--out", str(tmp_path)]
     for arms in ("single", "single,swa"):
         words[4] = arms
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.arena", *words], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        done = python("-m", "benchmarks.arena", *words, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
     assert "digits short swa" in done.stdout
     assert "digits short single:" not in done.stdout
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
+
+
+def test_every_part_of_our_rules_that_is_left_out_changes_the_recipe_and_not_the_work() -> None:
+    task, work = digits(0), 2e5
+    costs, ours = Costs.of(task, Recipe()), EVERY["ours"](task, work)
+    for name in VARIANTS:
+        recipe = EVERY[name](task, work)
+        assert recipe.to_dict() != ours.to_dict(), name
+        assert expected_work(costs, recipe) == pytest.approx(work, rel=0.02), name

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from unittest.mock import patch
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import children
 from benchmarks.children import Child, SideError
 from benchmarks.faults import HOT, Tally, rates
 from benchmarks.generation_cost import rows as generation_rows
@@ -29,10 +31,20 @@ from benchmarks.simulation import generation as simulated
 from benchmarks.speed import rows
 from benchmarks.table import page
 from benchmarks.workloads import ALL, MOMENTA, RATES, WORKLOADS, Workload
-from tests.warm import python
+from tests.warm import Piped, python
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.usefixtures("warm_workers")
+pytestmark = pytest.mark.usefixtures("warm_workers", "warm_sides")
+
+
+@pytest.fixture
+def warm_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sides are forks of a process that has imported torch."""
+
+    def started(command: Sequence[str], environment: Mapping[str, str]) -> Piped:
+        return Piped(*command[1:], cwd=ROOT, env=environment)
+
+    monkeypatch.setattr(children, "_started", started)
 
 
 def run(script: str, folder: Path, *options: str) -> dict:
