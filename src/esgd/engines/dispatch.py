@@ -186,14 +186,14 @@ class Dispatcher:
 
     def find_ranges(self, one: Population, policies: Sequence[Policy]) -> list[FoundRange]:
         start = Stack(one.rows, one.buffers).take([0]).state(0)
-        jobs: list[Job] = [RangeTest(start=start, policy=policy) for policy in policies]
-        found = dict[str, FoundRange]()
+        jobs: list[Job] = [RangeTest(start=start, policy=policy, place=place) for place, policy in enumerate(policies)]
+        found = dict[int, FoundRange]()
         with self._wall_clock():
             for job, result in self.executor.run(jobs):
                 assert isinstance(job, RangeTest)
-                (found[job.policy.optimizer],) = result.values
+                (found[job.place],) = result.values
                 self.work += result.work
-        return [found[policy.optimizer] for policy in policies]
+        return [found[place] for place in range(len(policies))]
 
     def _bundles(self, n: int) -> Iterator[range]:
         """Numbers below n in bundles that are whole multiples of what a kernel scores at once."""

@@ -29,10 +29,14 @@ _STEP = Step(k=0, epochs=1, backoff=_UNUSED)  # a trial is never measured by its
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RangeTest:
-    """Find the learning rates of a policy for a network. A copy is trained, in its own memory, and dropped."""
+    """Find the learning rates of a policy for a network. A copy is trained, in its own memory, and dropped.
+
+    `place` is that of the policy among all that are tested.
+    """
 
     start: NetworkState
     policy: Policy
+    place: int = 0
 
     def run(self, kernel: Kernel) -> JobResult[FoundRange]:
         network = Network(kernel.setup, replace(kernel.computing, compile=False))

@@ -222,8 +222,8 @@ def test_visiting_the_hardest_parts_first_gives_the_same_bits() -> None:
     """In double precision, where the order of a sum shows."""
     x, y = random_data(512, seed=2)
     data = (x.double(), y)
-    made, networks = a_network(double, fitness=data), [double() for _ in range(10)]
-    fresh = [loaded(a_network(double, fitness=data), network).score().fitness for network in networks]
+    made, networks = a_network(double, train=data, fitness=data), [double() for _ in range(10)]
+    fresh = [loaded(a_network(double, train=data, fitness=data), network).score().fitness for network in networks]
     assert [loaded(made, network).score().fitness for network in networks] == fresh
 
 

@@ -361,12 +361,6 @@ print("the same")
 """
 
 
-def python(*arguments: str, cwd: Path, **rest: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=900, check=False, **rest
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["file", "-c", "stdin"])
 def test_a_script_without_a_main_guard_works_with_its_own_lambdas_and_classes(tmp_path: Path, how: str) -> None:
@@ -376,7 +370,7 @@ def test_a_script_without_a_main_guard_works_with_its_own_lambdas_and_classes(tm
     elif how == "-c":
         done = warm.python("-c", SCRIPT + BOTH, cwd=tmp_path)
     else:
-        done = python("-", cwd=tmp_path, input=SCRIPT + BOTH)
+        done = subprocess.run([sys.executable, "-"], cwd=tmp_path, capture_output=True, text=True, input=SCRIPT + BOTH)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "the same", "")
 
 
@@ -391,24 +385,17 @@ except Refusal as refusal:
     print(refusal, refusal.two, type(refusal.__cause__).__name__)
 """
     (tmp_path / "script.py").write_text(SCRIPT + catching)
-    done = python("script.py", "talk", cwd=tmp_path)
+    done = warm.python("script.py", "talk", cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert (done.returncode, lines[0], lines[-1]) == (0, "hello from a worker", "one and 2 2 InWorkerError"), (
         done.stderr
     )
 
 
-def begun(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+def begun(tmp_path: Path) -> tuple[warm.Piped, list[int]]:
     """A script in the middle of its training, and its workers."""
     (tmp_path / "script.py").write_text(SCRIPT + "\nrun(esgd.Pool(workers=1), Net)\n")
-    process = subprocess.Popen(
-        [sys.executable, "script.py", "slow"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = warm.Piped("script.py", "slow", cwd=tmp_path, process_group=True)
     assert until((tmp_path / "begun").exists), "the script never began"
     workers = workers_of(process.pid)
     assert len(workers) == 1
@@ -430,13 +417,7 @@ def test_after_ctrl_c_no_worker_is_left_and_none_complains(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_ctrl_c_while_the_workers_are_still_starting_is_no_drama(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT + "\nrun(esgd.Pool(workers=1), Net)\n")
-    process = subprocess.Popen(
-        [sys.executable, "script.py", "slow"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = warm.Piped("script.py", "slow", cwd=tmp_path, process_group=True)
     assert until(lambda: len(workers_of(process.pid)) == 1)
     workers = workers_of(process.pid)
     time.sleep(0.3)  # inside Python by now, and torch takes longer to import

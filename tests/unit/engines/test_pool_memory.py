@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 import esgd
 from esgd import Loop, Pool
 from esgd._initialization import prepare
+from esgd.engines.processes import memory as memory_module
 from esgd.engines.processes.memory import ARENA, MappedSegments, SharedMemory
 from esgd.engines.processes.messages import LARGE, Channel, Message, pack, unpack
 from esgd.errors import EngineError
@@ -295,3 +297,36 @@ def test_many_generations_do_not_use_up_memory_or_open_files() -> None:
     assert counted[-1] <= counted[1]
     *_, plain = esgd.evolve(task, recipe, seed=0, engine=Loop(threads=1))
     assert difference(last, contents(plain.population)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
+def test_the_population_before_the_last_is_in_no_process_when_the_next_one_gets_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large, mapped = set[int](), list[int]()
+
+    def file(size: int) -> int:
+        mapped.append(len(large & inodes_mapped()))
+        descriptor = anonymous_file(size)
+        large.add(os.fstat(descriptor).st_ino)
+        return descriptor
+
+    anonymous_file = memory_module._anonymous_file
+    task = classify(lambda: nn.Sequential(nn.Linear(6, 60_000), nn.Linear(60_000, 3)))  # four rows exceed an arena
+    recipe = esgd.Recipe(population=4, offspring=2, generations=4, sgd_epochs=1)
+    for generation in esgd.evolve(task, recipe, seed=0, engine=Pool(workers=2)):
+        if generation.k == 1:  # data and the first population are where they stay
+            monkeypatch.setattr(memory_module, "_anonymous_file", file)
+        del generation
+    assert len(mapped) >= 6
+    assert max(mapped[2:]) <= 1, "beside the population that is being trained or united"
+
+
+def inodes_mapped() -> set[int]:
+    """Memory without a name that is mapped by any process."""
+    found = set[int]()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            found |= {int(line.split()[4]) for line in path.read_text().splitlines() if "/memfd:esgd" in line}
+    return found

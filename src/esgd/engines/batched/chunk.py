@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -50,15 +50,15 @@ class Chunk:
             {name: stack.clone() for name, stack in self.buffers.items()},
         )
 
-    def picked(self, rows: Sequence[int], n: int) -> Chunk:
-        """These rows, followed by copies of the last one, n in all."""
+    def picked(self, rows: Sequence[int], n: int, stacks: dict[str, Tensor] | None = None) -> Chunk:
+        """These rows, followed by copies of the last one, n in all; `stacks` are its parameters if they are known."""
         if list(rows) == list(range(n)) and len(self) == n:
             return self
         like = next(iter(self.stacks.values()))
         index = to_device(torch.tensor([*rows, *[rows[-1]] * (n - len(rows))]), like.device)
         return Chunk(
             self.genome,
-            {name: stack[index] for name, stack in self.stacks.items()},
+            stacks or {name: stack[index] for name, stack in self.stacks.items()},
             {name: stack[index] for name, stack in self.buffers.items()},
         )
 
@@ -84,12 +84,14 @@ class ChunkNetworks:
     """A chunk as `Networks` that can be scored, `width` rows at a time.
 
     A matrix product may round differently for another number of rows, and a fitness must not depend on what else is
-    scored at the same time: what is scored has `width` rows, always.
+    scored at the same time: what is scored has `width` rows, always. They are copies that begin at aligned addresses,
+    and the parts of a fitness share them: to copy 784-128-64-10 takes a fifth as long as to score it on 128 samples.
     """
 
     chunk: Chunk
     batched: BatchedNetwork
     width: int
+    _picked: dict[tuple[int, ...], dict[str, Tensor]] = field(default_factory=dict)  # parameters of the last groups
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -128,8 +130,12 @@ class ChunkNetworks:
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
         batch, found = self.batched.computing.to_device(batch), list[Tensor]()
-        for group in in_groups(rows, self.width):
-            full = self.chunk.picked(group, self.width)
+        groups = [tuple(group) for group in in_groups(rows, self.width)]
+        for gone in self._picked.keys() - set(groups):
+            del self._picked[gone]
+        for group in groups:
+            full = self.chunk.picked(group, self.width, self._picked.get(group))
+            self._picked[group] = full.stacks
             self.batched.network.enter(training=False)
             losses = self.batched.fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
             found.append(losses[: len(group)])

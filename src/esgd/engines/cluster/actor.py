@@ -18,6 +18,7 @@ from esgd.engines.cluster.parents import StoredSlices
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.contract import Kernel
 from esgd.engines.failure import Failure
+from esgd.engines.freed_memory import keep_freed_memory
 
 
 class Actor:
@@ -39,6 +40,7 @@ class Actor:
             with suppress(OSError):  # not every node has it, and not every user may enter it
                 os.chdir(folder)  # relative paths in the task mean the same as in the script
             sys.path += [path for path in paths if path not in sys.path]
+            keep_freed_memory()
             engine, setup = serialized.take()
             torch.set_num_threads(engine.threads)
             self._bench = replace(engine, device=device).kernel(setup)

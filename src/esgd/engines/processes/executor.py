@@ -67,6 +67,16 @@ class WorkerProcess:
         self.channel.send(content, [alive[number].descriptor for number in new])
         self._told = (self._told | message.segments) - set(gone)
 
+    def release(self) -> None:
+        """Wait until it has unmapped the segments that nobody else uses any more; they take memory until then."""
+        gone = sorted(self._told - self.memory.alive().keys())
+        if not gone or not self.idle:
+            return
+        with suppress(EOFError, OSError):  # it has died: that is heard when it is given its next job
+            self.channel.send(pickle.dumps(([], gone, None, ())))
+            self.reply()
+        self._told -= set(gone)
+
     def reply(self) -> Any:
         """What it has answered; EOFError if it has died."""
         content, _ = self.channel.receive()
@@ -108,6 +118,8 @@ class ProcessExecutor:
         self._deaths = Counter[str]()
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        for worker in self._workers.values():
+            worker.release()  # first, or the population before the last would still be in memory
         return self.memory.empty(*shape, dtype=dtype)
 
     def shared(self, tensor: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from esgd.engines.failure import Failure
+from esgd.engines.freed_memory import keep_freed_memory
 from esgd.engines.processes.memory import MappedSegments
 from esgd.engines.processes.messages import Channel, pickled, unpack
 
@@ -26,6 +27,7 @@ LOOKS_EVERY = 1.0  # seconds
 
 def main() -> None:
     lifeline = int(sys.argv[2])
+    keep_freed_memory()
     with closing(Channel(socket.socket(fileno=int(sys.argv[1])))) as channel:
         try:
             threading.Thread(target=_end_with, args=(lifeline, os.getppid()), daemon=True).start()
@@ -54,7 +56,7 @@ def _work(channel: Channel) -> None:
                 engine, setup = unpack(content, mine, buffers)
                 torch.set_num_threads(engine.threads)
                 kernel = engine.kernel(setup)
-            else:
+            elif content is not None:  # if it is, only segments were to be dropped
                 job = unpack(content, mappings, buffers)
                 reply = job.run(kernel)
                 del job
