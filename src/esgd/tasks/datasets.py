@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, defau
 from esgd.protocols import Batch
 from esgd.randomness import Seeds
 from esgd.tasks.fingerprints import fingerprint, size_in_bytes
+from esgd.tasks.kept_samples import KeptSamples
 from esgd.tasks.orders import Order, Shuffled
 from esgd.tasks.reading_processes import Address, AddressedBatches, Collate, MapStyle, Readers, collated, plain
 from esgd.tasks.sources import FIXED, Concern, fixed
@@ -29,7 +30,8 @@ class Mapped:
 
     Each batch is read under a seed of its own, so random augmentation, and what is random in `collate`, depends on the
     address (individual, epoch, batch) and not on how many `workers` there are. Fixed parts are read once and kept, up
-    to a gigabyte of them. `options` are those of a `DataLoader` for its processes.
+    to a gigabyte of them; so are samples that are the same each time. `options` are those of a `DataLoader` for its
+    processes.
     """
 
     dataset: MapStyle
@@ -56,12 +58,12 @@ class Mapped:
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         batches = self._order.epoch(seeds, batch_size)
-        return self._read([(seeds.integer("batch", n), indices) for n, indices in enumerate(batches)])
+        return self._read([(seeds.integer("batch", n), indices, True) for n, indices in enumerate(batches)])
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
         pieces, kept = self._order.parts(batch_size), self._kept.of_size(batch_size)
         visited = range(len(pieces)) if order is None else order
-        loaded = self._read([(FIXED.integer(part), pieces[part]) for part in visited if part not in kept])
+        loaded = self._read([(FIXED.integer(part), pieces[part], False) for part in visited if part not in kept])
         for part in visited:
             if part not in kept:
                 batch = next(loaded)
@@ -74,7 +76,8 @@ class Mapped:
         """Kind, size, and a fingerprint of a few samples, read under fixed seeds."""
         digest, n, places = sha256(), self.samples, self._places
         for place in sorted({0, n // 3, n // 2, n - 1}):
-            digest.update(fingerprint(self._batches.__getitems__((FIXED.integer("describe", place), [places[place]]))))
+            address = FIXED.integer("describe", place), [places[place]], False
+            digest.update(fingerprint(self._batches.__getitems__(address)))
         return {"kind": type(self.dataset).__name__, "samples": n, "some_sha256": digest.hexdigest()}
 
     def data(self) -> MapStyle:
@@ -95,9 +98,12 @@ class Mapped:
         """The indices of all samples, in the order of the parts."""
         return [index for part in self._order.parts(max(1, self.samples)) for index in part]
 
-    @property
+    @cached_property
     def _batches(self) -> AddressedBatches:
-        return AddressedBatches(self.dataset, self.collate)
+        lends = self.collate is default_collate  # it copies
+        return AddressedBatches(
+            self.dataset, self.collate, KeptSamples(self.samples, processes=max(1, self.workers), lends=lends)
+        )
 
     def _read(self, addresses: list[Address]) -> Iterator[Batch]:
         return self._readers.read(self._batches, addresses, workers=self.workers, options=self.options)

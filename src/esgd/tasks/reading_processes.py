@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, default_collate
 from esgd.errors import TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, brief_randomness
+from esgd.tasks.kept_samples import KeptSamples
 
-Address = tuple[int, list[int]]
-"""A seed for the global generators, and the indices of the samples."""
+Address = tuple[int, list[int], bool]
+"""A seed for the global generators, the indices of the samples, and whether they are read again and again."""
 
 Collate = Callable[[list[Any]], Any]
 """Makes a batch of samples."""
@@ -44,9 +45,15 @@ class AddressedBatches:
 
     dataset: MapStyle
     collate: Collate
+    kept: KeptSamples
 
     def __getitems__(self, address: Address) -> Batch:
-        seed, indices = address
+        seed, indices, often = address
+        if often:
+            with brief_randomness(seed):
+                samples = self.kept.read(indices, self._samples)
+                if samples is not None:
+                    return plain(collated(samples, self.collate))
         with brief_randomness(seed):
             return plain(collated(self._samples(indices), self.collate))
 

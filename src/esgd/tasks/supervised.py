@@ -29,6 +29,7 @@ from esgd.tasks.samples import some_samples
 from esgd.tasks.selection import checked_selection, is_own_fitness
 from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches
 from esgd.tasks.sources import Concern, CutsItself, Noted, Source, StackedSource, Tensors, batches_of
+from esgd.tasks.trial import check_training
 from esgd.tasks.weights import target_weights
 
 BATCH_SIZE = 32  # where neither the task nor a loader says one
@@ -118,6 +119,7 @@ class Supervised:
             self._pick = read.source("pick", pick)
         self._test = None if test is None else read.source("test", test)
         self._calibration = self._train if calibration is None else read.source("calibration", calibration)
+        self._tried = False
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {split.samples or 'stream'}" for name, split in self._splits.items())
@@ -345,6 +347,11 @@ class Supervised:
         return moved
 
     # What the data are like
+
+    def try_training(self, network: nn.Module) -> None:
+        if not self._tried:
+            check_training(self._train, self._fitness, self.loss, network)
+            self._tried = True
 
     def look(self, network: nn.Module) -> Iterator[Concern]:
         for split in self._splits.values():

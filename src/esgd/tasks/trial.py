@@ -1,0 +1,86 @@
+"""A training batch is tried before anything is trained, so that data which do not fit the network are named.
+
+Some samples go through a copy of the network and the loss. No step is taken, no random number of a run is used up, and
+only splits are read that can be read at any place without processes: tensors and datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from esgd._batches import copied
+from esgd._limits import shortage
+from esgd.errors import TaskError
+from esgd.protocols import Batch
+from esgd.randomness import Seeds, global_randomness
+from esgd.tasks.datasets import Mapped
+from esgd.tasks.samples import evenly_spaced
+from esgd.tasks.sources import Source, Tensors
+
+FEW = 4  # samples
+LARGEST = 50_000_000  # parameters that are trained, of a network that is tried: it is copied
+SHOWN = 4  # items of a batch that are described
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+def check_training(train: Source, fitness: Source | None, loss: Loss, network: nn.Module) -> None:
+    """Refuse training data that the network or the loss does not take, where it takes those of the fitness.
+
+    Where it takes neither, the cause may be that nothing was moved to a device yet; what is scored first explains it.
+    """
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    batch, other = _some(train), None if fitness is None else _some(fitness)
+    if batch is None or other is None or trained > LARGEST:
+        return
+    error = _fault(loss, network, batch)
+    if error is None or _fault(loss, network, other) is not None:
+        return
+    raise TaskError(
+        f"the network cannot be trained on train, although it can be scored on fitness: {type(error).__name__}: "
+        f"{error}. Some samples of train are {described(batch)}; of fitness {described(other)}. Give train the dtypes "
+        f"and shapes that the network and the loss take."
+    ) from error
+
+
+@torch.no_grad()
+def _fault(loss: Loss, network: nn.Module, batch: Batch) -> Exception | None:
+    """What is raised when a copy of the network is given a batch. It is in eval mode, in which it counts nothing."""
+    frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
+    try:
+        with global_randomness(Seeds(0).integer("trial")):
+            loss(deepcopy(network, memo=dict(frozen)).eval(), copied(batch))
+    except Exception as error:  # noqa: BLE001  # whatever it is, the run would end with it
+        return None if shortage(error) else error  # the run itself says what the machine has too little of
+    return None
+
+
+def _some(split: Source) -> Batch | None:
+    """A batch of some samples; None where they can only be read as training reads them, or by processes that would
+    have to be started for them."""
+    if not isinstance(split, Tensors | Mapped) or split.samples < 2 or (isinstance(split, Mapped) and split.workers):
+        return None
+    chosen = evenly_spaced(split.samples, FEW)
+    ((_, batch),) = split.some(chosen).parts(len(chosen))
+    return batch
+
+
+def described(batch: Batch) -> str:
+    """The dtypes and shapes of a batch.
+
+    >>> described((torch.ones(2, 3), torch.tensor([0, 1])))
+    'float32 (2, 3), int64 (2,)'
+    """
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"
+    if isinstance(batch, Mapping):
+        items = [f"{name} {described(item)}" for name, item in batch.items()]
+    elif isinstance(batch, tuple | list):
+        items = list(map(described, batch))
+    else:
+        return f"a {type(batch).__name__}"
+    return ", ".join(items[:SHOWN]) + (", …" if len(items) > SHOWN else "")
