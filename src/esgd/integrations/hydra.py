@@ -43,10 +43,15 @@ def recipe(cfg: DictConfig | Mapping[str, Any], *, allow: Collection[str] = ()) 
 def config(recipe: Recipe) -> DictConfig:
     """A recipe as a config, with every default written out: for a file of Hydra, or to compose with others.
 
+    But λ, where it is left at 4 μ, stays out: it follows a population that is overridden later.
+
     >>> config(Recipe(population=8)).population
     8
     """
-    return _package().OmegaConf.create(recipe.to_dict())  # type: ignore[no-any-return]
+    table = recipe.to_dict()
+    if recipe.offspring is None:
+        del table["offspring"]
+    return _package().OmegaConf.create(table)  # type: ignore[no-any-return]
 
 
 def _refuse_targets(value: Any, path: str) -> None:

@@ -12,7 +12,8 @@ Nothing of Lightning is imported: who has a module has the package, `lightning` 
 | `max_epochs`, `max_steps`                           | the work of the whole population: what one network would take  |
 | `accumulate_grad_batches`, `gradient_clip_val`      | of every policy                                                |
 | `precision`                                         | of the engine                                                  |
-| callbacks, loggers, hooks that only watch           | listed in one warning                                          |
+| the `stopping_threshold` of an `EarlyStopping`      | `stop=Target(…)`                                               |
+| other callbacks, loggers, hooks that only watch     | listed in one warning                                          |
 | what would train otherwise                          | refused by name, before training                               |
 """
 
@@ -40,11 +41,13 @@ from esgd.integrations.lightning_trainer import (
     policy_arguments,
     precision_argument,
     recipe_of,
+    stops_of,
     unused_of,
 )
 from esgd.protocols import Batch
 from esgd.recipe import Recipe
 from esgd.result import Result
+from esgd.stopping import StopRule, check_stop
 from esgd.tasks.reading import Reader
 
 if TYPE_CHECKING:
@@ -121,7 +124,7 @@ def fit(
         batch_length=batch_length,
         nonnegative=nonnegative,
     )
-    unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer)
+    unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer, monitor, mode)
     if "engine" in settings:
         unused += precision_argument(trainer)
     if recipe is None:
@@ -139,7 +142,8 @@ def fit(
         unused += [*names_of(schedulers), *policy_arguments(trainer)]
     if unused:
         warnings.warn(f"Not used in a population: {', '.join(unused)}.", stacklevel=2)
-    return fit_task(task, recipe, **{"engine": engine_of(trainer), **settings})
+    stop: list[StopRule] = [*check_stop(settings.pop("stop", None)), *stops_of(trainer, monitor, mode)]
+    return fit_task(task, recipe, stop=stop, **{"engine": engine_of(trainer), **settings})
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from esgd.integrations.short_races import LOOKS_SHARE, RACES, race
 from esgd.protocols import Species
 from esgd.recipe import Recipe
 from esgd.rules import ours
+from esgd.stopping import Target
 from esgd.work import Costs, expected_looks, sized
 
 REFUSED_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
@@ -35,8 +36,24 @@ NAMED_ARGUMENTS: Mapping[str, Any] = {
     "reload_dataloaders_every_n_epochs": 0,
 }
 
-REFUSED_CALLBACKS = ("StochasticWeightAveraging", "GradientAccumulationScheduler", "BaseFinetuning")
-"""Callbacks that train otherwise, with all that are derived from them."""
+REFUSED_CALLBACKS: Mapping[str, str] = {
+    "StochasticWeightAveraging": "result.soup() averages networks, and Swa of esgd.schedules the iterates of one.",
+    "WeightAveraging": "result.soup() averages networks, and Swa of esgd.schedules the iterates of one.",
+    "ModelPruning": "Prune result.model.",
+    "GradientAccumulationScheduler": "accumulate_grad_batches of the Trainer is taken over.",
+    "BaseFinetuning": "Freeze parameters in __init__.",
+    "LearningRateFinder": "Rates are drawn around that of configure_optimizers; Recipe(species='auto') finds them.",
+    "BatchSizeFinder": "Give loaders of the batch size that you want.",
+    "SpikeDetection": "A generation that makes the fitness worse is backed off.",
+}
+"""Callbacks that train otherwise, with all that are derived from them, and what to do instead."""
+
+INSTEAD: Mapping[str, str] = {
+    "ModelCheckpoint": "every generation is saved with run=…",
+    "LearningRateMonitor": "the history has every policy",
+    "Timer": "use budget=…",
+}
+"""Callbacks that only watch or stop, and what a run has instead."""
 
 POLICY_ARGUMENTS: Mapping[str, Any] = {"gradient_clip_val": None, "accumulate_grad_batches": 1}
 """What policies take over, and what it is by default."""
@@ -60,21 +77,59 @@ def check_trainer(trainer: Any) -> None:
         )
 
     for callback in trainer.callbacks:
-        if _is_one_of(callback, REFUSED_CALLBACKS):
-            raise RecipeError(
-                f"the callback {type(callback).__name__} of the Trainer changes the training and would not be called. "
-                f"Leave it out. A population has result.soup() for averages of networks, and accumulate_grad_batches "
-                f"is taken over; freeze parameters in __init__."
-            )
+        for name, instead in REFUSED_CALLBACKS.items():
+            if _is_one_of(callback, (name,)):
+                raise RecipeError(
+                    f"the callback {type(callback).__name__} of the Trainer changes the training and would not be "
+                    f"called. Leave it out. {instead}"
+                )
 
 
-def unused_of(trainer: Any) -> list[str]:
+def stops_of(trainer: Any, monitor: str, mode: str) -> list[Target]:
+    """The rules that stop a run where an `EarlyStopping` would: at the `stopping_threshold` of what selection goes by.
+
+    The fitness is the negative of what is to be high.
+    """
+    sign = 1 if mode == "min" else -1
+    return [
+        Target(sign * each.stopping_threshold)
+        for each in getattr(trainer, "callbacks", ())
+        if _is_followed(each, monitor, mode)
+    ]
+
+
+def unused_of(trainer: Any, monitor: str, mode: str) -> list[str]:
     """Arguments, callbacks and loggers that a population does not use."""
     if trainer is None:
         return []
     found = _given(trainer, NAMED_ARGUMENTS)
-    found += [type(each).__name__ for each in trainer.callbacks if not _is_usual(each)]
+    for each in trainer.callbacks:
+        if _is_one_of(each, ("EarlyStopping",)):
+            found += _early_stopping(each, trainer, followed=_is_followed(each, monitor, mode))
+        elif not _is_usual(each):
+            instead = next((words for name, words in INSTEAD.items() if _is_one_of(each, (name,))), "")
+            found.append(f"{type(each).__name__} ({instead})" if instead else type(each).__name__)
     return found + [f"{type(each).__name__} (use trackers=…)" for each in trainer.loggers]
+
+
+def _is_followed(callback: Any, monitor: str, mode: str) -> bool:
+    """Whether it has a threshold of what selection goes by. Its patience counts epochs of one network, and so has no
+    meaning in generations."""
+    if not _is_one_of(callback, ("EarlyStopping",)) or callback.stopping_threshold is None:
+        return False
+    return bool(callback.monitor == monitor and callback.mode == mode)
+
+
+def _early_stopping(callback: Any, trainer: Any, *, followed: bool) -> list[str]:
+    """What of an `EarlyStopping` is not followed, and what to use instead; nothing if its patience has no end."""
+    name = type(callback).__name__
+    if not followed:
+        return [f"{name} (use stop=esgd.Patience(…), in generations, or stop=esgd.Target(…))"]
+    epochs = trainer.max_epochs or 0
+    endless = 0 < epochs <= callback.patience
+    left = [] if endless else [f"patience={callback.patience}"]
+    left += [] if callback.divergence_threshold is None else [f"divergence_threshold={callback.divergence_threshold}"]
+    return [f"{', '.join(left)} of {name} (use stop=esgd.Patience(…), in generations)"] if left else []
 
 
 def policy_arguments(trainer: Any) -> list[str]:

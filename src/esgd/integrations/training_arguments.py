@@ -148,6 +148,8 @@ def check_arguments(args: Any) -> None:
 def ignored(args: Any) -> list[str]:
     """The arguments that were set and are not followed, such as "logging_steps=10"."""
     known = TAKEN | OF_EVALUATION | REFUSED.keys()
+    if args.report_to in ([], "none", ["none"]):  # as it is here; the default of earlier versions is all that there is
+        known |= {"report_to"}
     return [f"{name}={getattr(args, name)!r}" for name in _set(args) if name not in known]
 
 
@@ -174,4 +176,7 @@ def folder_of(args: Any) -> Path | None:
 def _set(args: Any) -> list[str]:
     """The names of the arguments that differ from their defaults."""
     usual = type(args)(output_dir=args.output_dir)
-    return [name for name in type(args).__dataclass_fields__ if getattr(args, name) != getattr(usual, name)]
+    names = [name for name in type(args).__dataclass_fields__ if getattr(args, name) != getattr(usual, name)]
+    logs = Path(getattr(args, "logging_dir", None) or "")
+    timed = {"logging_dir"} if logs.parent == Path(args.output_dir) / "runs" else set[str]()  # in earlier versions
+    return [name for name in names if name not in timed]

@@ -43,6 +43,9 @@ from esgd.work import Costs, expected_looks, sized
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
+PADDING = -100
+"""What `Trainer` fills up shorter batches with, and what losses of Hugging Face leave out."""
+
 
 class EsgdTrainer:
     """`Trainer` with a population: the same arguments, and at most the same work.
@@ -233,11 +236,11 @@ class EsgdTrainer:
 class Copies:
     """A make_model for a population that starts as one network: each call copies it, but for what is frozen."""
 
-    network: nn.Module
+    original: nn.Module
 
     def __call__(self) -> nn.Module:
-        frozen = {id(p): p for p in self.network.parameters() if not p.requires_grad}
-        return copy.deepcopy(self.network, memo=dict(frozen))
+        frozen = {id(p): p for p in self.original.parameters() if not p.requires_grad}
+        return copy.deepcopy(self.original, memo=dict(frozen))
 
 
 @dataclass(frozen=True)
@@ -253,27 +256,36 @@ class WithOutputs(OfModel):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-@dataclass(frozen=True, eq=False)
 class _Metric:
-    """One of the metrics that `compute_metrics` gives, as a function of (output, target)."""
+    """One of the metrics that `compute_metrics` gives, which sees predictions and labels of the whole split, as
+    `Trainer` gathers them: batches of unequal length are padded with −100."""
 
-    compute: Any
-    preprocess: Any
-    name: str | None
+    def __init__(self, compute: Any, preprocess: Any, name: str | None) -> None:
+        self._compute, self._preprocess, self._name = compute, preprocess, name
+        self._gathered: Any = None
 
-    def __call__(self, output: Any, target: Tensor) -> float:
+    def reset(self) -> None:
+        self._gathered = None
+
+    def update(self, output: Any, target: Tensor, /) -> None:
+        from transformers import trainer_pt_utils
+
+        gathering: Any = trainer_pt_utils
+        output, target = gathering.nested_detach((output, target))
+        seen = self._preprocess(output, target) if self._preprocess else output
+        known, batch = self._gathered, gathering.nested_numpify((seen, target))
+        self._gathered = batch if known is None else gathering.nested_concat(known, batch, padding_index=PADDING)
+
+    def compute(self) -> float:
         from transformers import EvalPrediction
-        from transformers.trainer_pt_utils import nested_numpify
 
-        as_arrays: Any = nested_numpify
-
-        seen = self.preprocess(output, target) if self.preprocess else output
-        found = self.compute(EvalPrediction(predictions=as_arrays(seen), label_ids=as_arrays(target)))
-        if self.name not in found:
+        predictions, labels = self._gathered
+        found = self._compute(EvalPrediction(predictions=predictions, label_ids=labels))
+        if self._name not in found:
             raise RecipeError(
-                f"metric_for_best_model={self.name!r} is not among what compute_metrics returned: {sorted(found)}."
+                f"metric_for_best_model={self._name!r} is not among what compute_metrics returned: {sorted(found)}."
             )
-        return float(found[self.name])
+        return float(found[self._name])
 
 
 def _hidden(network: nn.Module) -> tuple[str, ...]:

@@ -42,6 +42,14 @@ def test_a_config_composed_from_the_command_line_overrides_a_recipe() -> None:
     assert recipe(composed).mutation == esgd.operators.Gaussian(sigma=0.5)
 
 
+@pytest.mark.parametrize(("offspring", "wanted"), [(None, 16), (64, 64)])
+def test_offspring_follow_a_population_that_is_overridden_unless_they_were_given(
+    offspring: int | None, wanted: int
+) -> None:
+    composed = OmegaConf.merge(config(esgd.Recipe(offspring=offspring)), OmegaConf.from_dotlist(["population=4"]))
+    assert recipe(composed).offspring_of(1) == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,37 @@ def test_what_is_not_used_is_listed_in_one_warning(tmp_path: Path) -> None:
         assert each in told
 
 
+@pytest.mark.parametrize(("monitor", "mode", "threshold"), [("val_loss", "min", 50.0), ("val_accuracy", "max", 0.01)])
+def test_the_threshold_of_an_early_stopping_stops_a_run(monitor: str, mode: str, threshold: float) -> None:
+    endless = lightning.callbacks.EarlyStopping(monitor, patience=60, mode=mode, stopping_threshold=threshold)
+    recipe = replace(RECIPE, generations=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # all of it is followed
+        result = trained(monitor=monitor, mode=mode, recipe=recipe, trainer=trainer(callbacks=[endless]))
+    assert len(result.history) == 1
+    assert "the target is" in result.stopped
+
+
+def test_every_callback_is_followed_or_named(tmp_path: Path) -> None:
+    callbacks = lightning.callbacks
+    given = [
+        callbacks.EarlyStopping("val_loss", patience=2, stopping_threshold=-1.0),
+        callbacks.EarlyStopping("val_accuracy", mode="max", stopping_threshold=0.9),
+        callbacks.LearningRateMonitor(),
+        callbacks.Timer("00:01:00:00"),
+        callbacks.LambdaCallback(),
+    ]
+    told = unused(trainer=trainer(callbacks=given, logger=lightning.loggers.CSVLogger(tmp_path)))
+    for each in (
+        "patience=2 of EarlyStopping (use stop=esgd.Patience",
+        "EarlyStopping (use stop=esgd.Patience(…), in generations, or",
+        "LearningRateMonitor (the history has every policy)",
+        "Timer (use budget=…)",
+        "LambdaCallback",
+    ):
+        assert each in told
+
+
 def test_a_recipe_and_an_engine_name_what_they_take_the_place_of() -> None:
     make = scheduled(lambda o: lr_scheduler.CosineAnnealingLR(o, 60))
     told = unused(make, trainer=trainer(gradient_clip_val=0.5, accumulate_grad_batches=2, precision="bf16-mixed"))
@@ -352,6 +384,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"trainer": {"callbacks": [lightning.callbacks.StochasticWeightAveraging(0.1)]}},
         "StochasticWeightAveraging of the Trainer changes the training",
     ),
+    "pruning": (
+        Module,
+        {"trainer": {"callbacks": [lightning.callbacks.ModelPruning("l1_unstructured", amount=0.5)]}},
+        "ModelPruning of the Trainer changes the training.*Prune result.model",
+    ),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
     "a reduction": (Largest, {}, "logs 'val_loss' with reduce_fx='max'"),
@@ -370,6 +407,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "precision": (Module, {"trainer": {"precision": "64-true"}}, "precision='64-true' cannot"),
     "too little work": (Module, {"recipe": None, "trainer": {"max_epochs": 1}}, "too little work for a population"),
 }
+if hasattr(lightning.callbacks, "EMAWeightAveraging"):  # since 2.6
+    REFUSED["an average of weights"] = (
+        Module,
+        {"trainer": {"callbacks": [lightning.callbacks.EMAWeightAveraging()]}},
+        "EMAWeightAveraging of the Trainer changes the training.*result.soup",
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,5 +1,7 @@
 """MLflow: a real server on this machine, asked afterwards what it knows."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -8,17 +10,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from esgd.errors import TrackerError
 from esgd.integrations import MLflow, curves
 from tests.unit.integrations.runs import fit, interrupted
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 pytestmark = pytest.mark.slow
 
 
@@ -64,8 +68,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
+def client_of(uri: str) -> MlflowClient:
+    from mlflow import MlflowClient  # takes seconds, which only this file need pay
+
+    return MlflowClient(uri)
+
+
 def only_run(server: Server, experiment: str) -> Run:
-    client = MlflowClient(server.uri)
+    client = client_of(server.uri)
     place = client.get_experiment_by_name(experiment)
     assert place is not None
     (run,) = client.search_runs([place.experiment_id])
@@ -73,7 +83,7 @@ def only_run(server: Server, experiment: str) -> Run:
 
 
 def steps(server: Server, run: Run, curve: str = "fitness/best") -> list[int]:
-    return [metric.step for metric in MlflowClient(server.uri).get_metric_history(run.info.run_id, curve)]
+    return [metric.step for metric in client_of(server.uri).get_metric_history(run.info.run_id, curve)]
 
 
 def test_curves_recipe_and_model_arrive_at_the_server(
@@ -89,7 +99,7 @@ def test_curves_recipe_and_model_arrive_at_the_server(
     assert steps(server, run) == [1, 2, 3]
     last = curves(result.history[-1])
     assert {name: run.data.metrics[name] for name in last} == pytest.approx(last)
-    copy = MlflowClient(server.uri).download_artifacts(run.info.run_id, "model.safetensors", str(tmp_path))
+    copy = client_of(server.uri).download_artifacts(run.info.run_id, "model.safetensors", str(tmp_path))
     assert Path(copy).read_bytes() == (tmp_path / "mine" / "model.safetensors").read_bytes()
 
 
@@ -114,7 +124,7 @@ def test_a_store_in_a_file_does_without_a_server(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)  # where MLflow puts artifacts of a local store
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     fit(tmp_path / "mine", MLflow(uri, experiment="local"))
-    client = MlflowClient(uri)
+    client = client_of(uri)
     place = client.get_experiment_by_name("local")
     assert place is not None
     (run,) = client.search_runs([place.experiment_id])
@@ -134,7 +144,7 @@ def test_a_server_that_goes_away_costs_curves_and_not_the_run(
     class StopServer:
         where, done = "here", 0
 
-        def open(self, run: object) -> "StopServer":
+        def open(self, run: object) -> StopServer:
             return self
 
         def write(self, record: dict[str, int]) -> None:

@@ -1,7 +1,5 @@
 """Trackers that misbehave, and what a run makes of it."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from esgd.errors import TrackerError
 from esgd.integrations import Logbook, TensorBoard, Tracked, choose_tracker, curves, settings
 from tests.small import classify, mlp
 from tests.unit.integrations.runs import RECIPE, fit
+from tests.warm import python
 
 
 class Notebook:
@@ -155,6 +154,6 @@ def test_a_name_that_is_no_tracker_gets_a_suggestion(text: str, words: str) -> N
 )
 def test_a_missing_package_is_named_with_its_extra(package: str, made: str, extra: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; import esgd.integrations; {made}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    done = python("-c", program)
     assert "MissingExtraError" in done.stderr
     assert f"pip install '{extra}'" in done.stderr

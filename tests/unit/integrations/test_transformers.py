@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import nn
 
 import esgd
 from esgd import Recipe
-from esgd.errors import RecipeError, TaskError
+from esgd.errors import RecipeError, RunError, TaskError
 from esgd.genome import Genome
 from esgd.groups import NoDecay, resolved
 from esgd.ledger import passes
@@ -185,6 +186,47 @@ def test_selection_gives_compute_metrics_all_outputs_as_trainer_does(tmp_path: P
     assert measured == pytest.approx(-population.evaluate()["eval_spread"], rel=1e-5)
 
 
+class Tagger(nn.Module):
+    """A label for every word; shorter sentences are padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(len(WORDS), 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Any:
+        logits = self.table(input_ids)
+        return {"loss": nn.functional.cross_entropy(logits.transpose(1, 2), labels), "logits": logits}
+
+
+def test_batches_of_unequal_length_are_gathered_for_a_metric_as_by_trainer(tmp_path: Path) -> None:
+    shapes = []
+
+    def share(prediction: Any) -> dict[str, float]:
+        shapes.append(prediction.predictions.shape)
+        known = prediction.label_ids != -100
+        return {"share": float((prediction.predictions.argmax(-1) == prediction.label_ids)[known].mean())}
+
+    def tagged(n: int, seed: int) -> list[dict[str, Any]]:
+        names = ("input_ids", "attention_mask")
+        rows = [{name: row[name] for name in names} for row in reviews(n, seed)]
+        return [{**row, "labels": [word % 3 for word in row["input_ids"]]} for row in rows]
+
+    args = arguments(tmp_path, metric_for_best_model="share", per_device_eval_batch_size=2)
+    population = trainer(
+        tmp_path,
+        Tagger,
+        args=args,
+        compute_metrics=share,
+        train_dataset=tagged(64, 0),
+        eval_dataset=sorted(tagged(16, 1), key=lambda row: len(row["labels"])),
+        data_collator=transformers.DataCollatorForTokenClassification(tokenizer()),
+    )
+    network = population.task.model().eval()
+    measured = float(sum(population.task.fitness(network, batch) for _, batch in population.task.parts()))
+    assert measured == pytest.approx(-population.evaluate()["eval_share"])
+    assert len(set(shapes)) == 1
+
+
 def test_scripts_of_trainer_continue_a_run_and_write_its_metrics(tmp_path: Path) -> None:
     recipe = Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
     population = trainer(tmp_path, TwoOutputs, recipe=recipe)
@@ -197,6 +239,25 @@ def test_scripts_of_trainer_continue_a_run_and_write_its_metrics(tmp_path: Path)
     assert {"eval_results.json", "all_results.json", "trainer_state.json", "esgd"} <= {
         p.name for p in tmp_path.iterdir()
     }
+
+
+def test_a_run_continues_only_from_the_network_that_it_began_with(tmp_path: Path) -> None:
+    recipe = Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
+
+    def pretrained() -> nn.Module:
+        network = TwoOutputs()
+        nn.init.constant_(network.out.bias, 0.5)
+        return network
+
+    begun = trainer(tmp_path, TwoOutputs, recipe=recipe).train()
+    with pytest.raises(RunError, match="began as has other weights than the one that is given now"):
+        trainer(tmp_path, pretrained, recipe=recipe).train()
+    assert trainer(tmp_path, TwoOutputs, recipe=recipe).train().fitness == begun.fitness
+    file = tmp_path / "esgd" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["start"]  # as an earlier version wrote it
+    file.write_text(json.dumps(manifest))
+    assert trainer(tmp_path, pretrained, recipe=recipe).train().fitness == begun.fitness
 
 
 def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:
@@ -269,7 +330,7 @@ def test_weight_decay_applies_to_the_parameters_that_trainer_decays(
 
 @pytest.mark.slow
 def test_a_budget_takes_the_place_of_the_epochs(tmp_path: Path) -> None:
-    args = arguments(tmp_path, num_train_epochs=0.5, gradient_accumulation_steps=2, warmup_steps=0.1, weight_decay=0.1)
+    args = arguments(tmp_path, num_train_epochs=0.5, gradient_accumulation_steps=2, warmup_steps=1, weight_decay=0.1)
     result = trainer(tmp_path, args=args, budget=esgd.Work(samples=3e3)).train()
     spent = sum(passes(line["ledger"]) for line in result.history)
     assert spent == pytest.approx(3e3, rel=0.25)  # some evaluations are aborted early

@@ -1,17 +1,21 @@
 """Weights & Biases, offline: read back from its own files what a run has written."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from struct import unpack
+from typing import TYPE_CHECKING
 
 import pytest
-from wandb.proto import wandb_internal_pb2
 
 from esgd.errors import TrackerError
 from esgd.integrations import WeightsAndBiases, curves
 from tests.unit.integrations.runs import fit, interrupted
 
+if TYPE_CHECKING:
+    from wandb.proto.wandb_internal_pb2 import Record
 pytestmark = pytest.mark.slow
 
 
@@ -25,16 +29,18 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, str(tmp_path / name))
 
 
-def records(folder: Path) -> list[wandb_internal_pb2.Record]:
+def records(folder: Path) -> list[Record]:
     """What is in the offline folders of a run, in order."""
     return [record for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")) for record in written(path)]
 
 
-def written(path: Path) -> list[wandb_internal_pb2.Record]:
+def written(path: Path) -> list[Record]:
     """The records of a file, once it has its last one: wandb's own process may write on after `finish`."""
-    found = list[wandb_internal_pb2.Record]()
+    from wandb.proto.wandb_internal_pb2 import Record  # takes seconds, which only this file need pay
+
+    found = list[Record]()
     for _ in range(600):
-        found = [wandb_internal_pb2.Record.FromString(data) for data in pieces(path.read_bytes())]
+        found = [Record.FromString(data) for data in pieces(path.read_bytes())]
         if any(record.WhichOneof("record_type") == "exit" for record in found):
             return found
         time.sleep(0.1)
