@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from esgd._serialization import decode, respelt
@@ -21,10 +22,10 @@ from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.rules import named, ours, usual_work
 from esgd.run import RunFolder
+from esgd.run.manifest import RULES
 from esgd.run.place import located
 
-REPORT = 4.0
-"""Seconds that are kept back to write a report; of a short budget, at most a tenth."""
+USUAL_RULES = "ours"
 FOLLOWING = ("sgd_epochs", "generations", "population", "elites")
 """What a budget may change in a recipe: sizes are written out where a generation was divided."""
 
@@ -37,20 +38,22 @@ def budgeted(
     budget: Budget | None,
     engine: str | Engine,
     *,
-    rules: str,
+    rules: str | None,
     run: str | Path | None,
     extend: bool,
-    report: bool,
+    after: Callable[[], float],
     allow: Collection[str],
 ) -> tuple[Recipe, Request]:
     """The recipe of a run, and the engine: the one that was measured, or what was asked for.
 
-    A run that has begun in its folder keeps its plan: measured again, it would be another one.
+    `after` says how many seconds of a time follow the last generation. It is asked where a plan is made. A run that has
+    begun in its folder keeps its plan: measured again, it would be another one.
     """
-    request, make = requested(engine), named(rules)  # wrong names are refused before a folder is made
-    check_recipe(recipe, rules)
+    chosen = rules or USUAL_RULES
+    request, make = requested(engine), named(chosen)  # wrong names are refused before a folder is made
+    check_recipe(recipe, chosen)
     if budget is None:
-        return recipe or (ours(task) if rules == "ours" else make(task, usual_work(task))), request
+        return recipe or (ours(task) if chosen == USUAL_RULES else make(task, usual_work(task))), request
     seconds = seconds_in(budget)
     if seconds is None:
         if extend:
@@ -58,22 +61,35 @@ def budgeted(
                 f"budget={budget!r} with extend=True: an amount of work makes a recipe from its beginning, not from "
                 f"where a run has ended. Give a time, all in all, or a longer recipe: recipe.extended(20)."
             )
-        return recipe_of_work(task, recipe, budget, rules), request
+        return recipe_of_work(task, recipe, budget, chosen), request
     trusted = {*allow, *packages(recipe), *packages(engine)}
-    known = _begun(located(run), recipe, trusted) if run is not None else None
+    known = _begun(located(run), recipe, rules, trusted) if run is not None else None
     if run is not None and known is not None:
         return _continued(known, seconds, run, extend=extend), request
-    made = plan(task, budget, engine, recipe=recipe, rules=rules)
-    after = min(REPORT, seconds / 10) if run is not None and report else 0.0
-    return spent(made.recipe, made.seconds + after), made.engine
+    begun = perf_counter()
+    made = plan(task, budget, engine, recipe=recipe, rules=chosen)
+    kept = after()
+    return spent(made.recipe, perf_counter() - begun + kept), made.engine
 
 
-def _begun(path: Path, recipe: Recipe | None, allow: Collection[str]) -> Recipe | None:
-    """The recipe of the run that has saved something here."""
+def made_by(recipe: Recipe | None, rules: str | None) -> str | None:
+    """The rules that make the recipe of a run, for its manifest; None where a recipe is given."""
+    return None if recipe else rules or USUAL_RULES
+
+
+def _begun(path: Path, recipe: Recipe | None, rules: str | None, allow: Collection[str]) -> Recipe | None:
+    """The recipe of the run that has saved something here. It follows the rules that it began with."""
     folder = RunFolder(path)
     manifest = folder.manifest()
     if manifest is None or not (folder.history_file.exists() or folder.checkpoints.exists()):
         return None
+    began = manifest.get(RULES, rules)  # earlier versions did not write it
+    if rules is not None and rules != began:
+        there = "a recipe that was given" if began is None else f"rules {began!r}"
+        raise RunError(
+            f"{str(path)!r} belongs to another run: it follows {there}, and rules={rules!r} are asked for. A run with "
+            f"a budget keeps the plan that it began with. Choose a new folder, or leave out the rules."
+        )
     table = manifest["recipe"]
     try:
         return Recipe.from_dict(table, allow=allow) if recipe is None else _followed(recipe, table, path, allow)

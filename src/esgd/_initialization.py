@@ -16,7 +16,7 @@ from esgd.guarantee import check_same_fitness, check_start, why_waived
 from esgd.operators.recombination import recombination_for
 from esgd.operators.start import founders, loaded
 from esgd.population import Birth, Population
-from esgd.protocols import Scores, Session, Setup, Task, continues
+from esgd.protocols import Scores, Session, Setup, Task, TriesTraining, continues
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.sanity import alike, look
@@ -45,6 +45,8 @@ def prepare(task: Task, recipe: Recipe, seed: int, resume: Origin = None) -> Set
             f"generation; to start from networks, use Recipe(start=Saved(networks=…)) or Perturbed(network=…)."
         )
     check_groups(recipe, genome.template, genome.names)
+    if resume is None and isinstance(task, TriesTraining):
+        task.try_training(genome.template)
     return Setup(
         task=task,
         genome=genome,

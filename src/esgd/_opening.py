@@ -15,11 +15,11 @@ from esgd.engines.choose import bits, settle
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
 from esgd.generation import State
-from esgd.protocols import Engine, Setup
+from esgd.protocols import CopiesOne, Engine, Setup
 from esgd.recipe import Recipe
 from esgd.run.folder import NoFolder, RunFolder
-from esgd.run.manifest import describe, digest
-from esgd.run.model import check_frozen, describe_frozen
+from esgd.run.manifest import RULES, START, describe, digest
+from esgd.run.model import check_frozen, check_start, describe_frozen, describe_start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +41,20 @@ def open_run(
     before: Recipe | None,
     extend: bool,
     origin: str,
+    rules: str | None,
     trusted: Collection[str],
 ) -> tuple[Opened, State | None]:
     """Claim a folder that is empty, or take up the run that it holds; another run is refused.
 
     Returns the state to continue from, too, None to begin. `given` is what the run begins with, and `before` the recipe
-    of the run which that comes from.
+    of the run which that comes from. `rules` have made the recipe, None if it was given.
     """
-    this = _identity(recipe, setup) | resumed(given, before)
+    this = _identity(recipe, setup) | resumed(given, before) | _start(setup, given)
+    this |= {RULES: rules} if recipe.clock else {}
     known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
     if known and folder.path is not None:
         check_frozen(known, setup.genome.template, folder.path)
+        check_start(known, this.get(START), folder.path)
     choice = _choice(request, known, setup, recipe, trusted)
     manifest = known or folder.claim(
         describe(
@@ -83,6 +86,15 @@ def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
         "data": setup.task.describe(),
         "network": {"layers": repr(genome.template), "parameters": shapes},
     }
+
+
+def _start(setup: Setup, given: Origin) -> dict[str, Any]:
+    """Which network all individuals are copies of at the beginning, if the task has but one, such as a pretrained one.
+
+    Of networks that are initialised, the seed says it. Their digest could differ on another machine.
+    """
+    one = given is None and isinstance(setup.task.model, CopiesOne)
+    return {START: describe_start(setup.genome.template)} if one else {}
 
 
 def _choice(

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from esgd._budgeted import budgeted
+from esgd._budgeted import budgeted, made_by
 from esgd._continuing import as_begun, settled
 from esgd._initialization import prepare
 from esgd._opening import open_run
@@ -37,7 +37,7 @@ def fit(
     *,
     seed: int,
     budget: Budget | None = None,
-    rules: str = "ours",
+    rules: str | None = None,
     run: str | Path | None = None,
     extend: bool = False,
     resume: Result | State | Population | None = None,
@@ -54,8 +54,8 @@ def fit(
     """Train a population for all generations of the recipe and return the result with its best network.
 
     `budget` is what the run may spend: a time such as "30m", "1h30m" or 1800 seconds, or `esgd.Work(samples=5e8)`. The
-    recipe is then made by `rules` for it, or a recipe that is given has its epochs changed. With a time, steps of the
-    network are measured first, and K_s follows the clock; time in which the run is not running does not count.
+    recipe is then made by `rules` for it ["ours"], or a recipe that is given has its epochs changed. With a time, steps
+    of the network are measured first, and K_s follows the clock; time in which the run is not running does not count.
 
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data, the
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
@@ -93,8 +93,17 @@ def fit(
             "budget begins a run of its own, and resume continues another one. To give a run more time: fit(…, "
             "budget=…, run=its folder, extend=True)."
         )
+    maker = made_by(recipe, rules)
     recipe, request = budgeted(
-        task, recipe, budget, engine, rules=rules, run=run, extend=extend, report=report, allow=allow
+        task,
+        recipe,
+        budget,
+        engine,
+        rules=rules,
+        run=run,
+        extend=extend,
+        after=_report_seconds if report and run is not None else float,
+        allow=allow,
     )
     setup = prepare(task, recipe, seed, given)
     trusted = {*allow, *packages(recipe), *packages(engine)}
@@ -109,6 +118,7 @@ def fit(
             before=settled(resume.recipe, setup) if isinstance(resume, Result) and resume.recipe else None,
             extend=extend,
             origin=origin,
+            rules=maker,
             trusted=trusted,
         )
         subject = Tracked(id=_id(opened.manifest), name=_name(folder.path, setup.seeds.root), manifest=opened.manifest)
@@ -154,6 +164,16 @@ def _id(manifest: Mapping[str, Any]) -> str:
 
 def _name(path: Path | None, seed: int) -> str:
     return path.resolve().name if path is not None else f"seed-{seed}"
+
+
+def _report_seconds() -> float:
+    """How long the report will take at the end; nothing where it cannot be drawn, which is said then."""
+    try:
+        from esgd.report.expected import expected_seconds
+
+        return expected_seconds()
+    except Exception:  # noqa: BLE001  # as below
+        return 0.0
 
 
 def _write_report(path: Path, reports: Reporter) -> None:

@@ -140,7 +140,12 @@ def _has_accelerator() -> bool:
 
 def global_state() -> tuple[Any, ...]:
     """The state of the global generators of torch, `random` and NumPy."""
-    return torch.get_rng_state(), random.getstate(), np.random.get_state(), *torch.cuda.get_rng_state_all()  # noqa: NPY002
+    return *host_state(), *torch.cuda.get_rng_state_all()
+
+
+def host_state() -> tuple[Any, ...]:
+    """The same without devices, so that no device is touched."""
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
 
 
 def set_global_state(state: tuple[Any, ...]) -> None:
@@ -149,6 +154,20 @@ def set_global_state(state: tuple[Any, ...]) -> None:
     random.setstate(state[1])
     np.random.set_state(state[2])  # noqa: NPY002
     torch.cuda.set_rng_state_all(list(state[3:]))
+
+
+def same_host_state(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether two states of the host are the same: nothing was drawn in between.
+
+    >>> before = host_state()
+    >>> same_host_state(before, host_state())
+    True
+    """
+    return (
+        torch.equal(one[0], other[0])
+        and one[1] == other[1]
+        and all(np.array_equal(*pair) for pair in zip(one[2], other[2], strict=True))
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,11 +51,12 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRange:
-    """What the range test of one optimizer has found.
+    """What the range test of one pool has found.
 
     | field        | meaning                                                                                |
     |--------------|----------------------------------------------------------------------------------------|
     | `optimizer`  | its name, as in `Policy.optimizer`                                                     |
+    | `pool`       | 1, or which of several pools of this optimizer it was found for                        |
     | `low`, `top` | the range                                                                              |
     | `basis`      | "near": the best rate was close to the usual top, so this is the usual range.          |
     |              | "fastest": the loss fell most there. "stable": it fell nowhere, and this is the highest |
@@ -70,6 +71,12 @@ class FoundRange:
     start: float
     probes: tuple[Probe, ...]
     low: float = 0.0
+    pool: int = 1
+
+    @property
+    def name(self) -> str:
+        """The optimizer, and the number of the pool where it is not the first."""
+        return pool_name(self.optimizer, self.pool)
 
     @property
     def steps(self) -> int:
@@ -85,6 +92,7 @@ class FoundRange:
             "basis": self.basis,
             "start": _finite(self.start),
             "probes": [[probe.rate, probe.steps, _finite(probe.loss)] for probe in self.probes],
+            **({"pool": self.pool} if self.pool > 1 else {}),
         }
 
     @staticmethod
@@ -95,13 +103,22 @@ class FoundRange:
             raise ValueError(f"from {low!r} to {top!r} is no range of learning rates")
         probes = tuple(Probe(rate, steps, _number(loss)) for rate, steps, loss in record["probes"])
         named = {name: record[name] for name in ("optimizer", "low", "top", "basis")}
-        return FoundRange(**named, start=_number(record["start"]), probes=probes)
+        return FoundRange(**named, start=_number(record["start"]), probes=probes, pool=record.get("pool", 1))
 
 
 def read_ranges(history: Iterable[Mapping[str, Any]]) -> tuple[FoundRange, ...]:
-    """What the lines of a history say was found; of one optimizer, the last."""
+    """What the lines of a history say was found; of one pool, the last."""
     found = [FoundRange.from_record(each) for line in history for each in line.get("ranges", ())]
-    return tuple({each.optimizer: each for each in found}.values())
+    return tuple({each.name: each for each in found}.values())
+
+
+def pool_name(optimizer: str, number: int) -> str:
+    """How a pool is called among those with ranges that are found.
+
+    >>> pool_name("sgd", 1), pool_name("sgd", 2)
+    ('sgd', 'sgd 2')
+    """
+    return optimizer if number == 1 else f"{optimizer} {number}"
 
 
 def usual_range(optimizer: str) -> tuple[float, float]:

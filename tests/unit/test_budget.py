@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import esgd
+from esgd._budgeted import budgeted
 from esgd._serialization import read_toml
 from esgd.budget import seconds_in
 from esgd.errors import RecipeError, RunError, TaskError
@@ -23,6 +25,7 @@ from esgd.genome import Genome
 from esgd.operators import intermediate
 from esgd.progress.remaining import Remaining
 from esgd.recipe import FineTuning, Recipe
+from esgd.report.expected import FIGURES, expected_seconds
 from esgd.run import checkpoint
 from esgd.run.history import chained, read_history, rewrite
 from esgd.schedules import CosineRun
@@ -198,6 +201,23 @@ def test_a_run_of_a_budget_keeps_the_plan_of_its_folder(tmp_path: Path) -> None:
     assert {line["guarantee"] for line in longer.history} == {"held"}
 
 
+def test_a_run_of_a_budget_keeps_the_rules_that_it_began_with(tmp_path: Path) -> None:
+    """They are measured and not made again, so that another recipe would not be noticed."""
+    soon = {"run": tmp_path / "run", "budget": 0.5, "stop": lambda generation: generation.k == 1}
+    kept = replace(fitted(rules="pbt", **soon).recipe, recombination=intermediate)  # type: ignore[type-var]
+    with pytest.raises(RunError, match="follows rules 'pbt', and rules='ours' are asked for"):
+        fitted(rules="ours", **soon)
+    for more in ({}, {"rules": "pbt"}):
+        assert fitted(**soon, **more).recipe == kept
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    del manifest["rules"]  # as an earlier version wrote it
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    assert fitted(rules="ours", **soon).recipe == kept
+    fitted(unhurried(), run=tmp_path / "given", stop=lambda generation: generation.k == 1)
+    with pytest.raises(RunError, match="follows a recipe that was given, and rules='ours' are asked for"):
+        fitted(rules="ours", budget="1h", run=tmp_path / "given")
+
+
 @pytest.mark.parametrize(
     "species",
     [
@@ -215,6 +235,23 @@ def test_a_recipe_of_ones_own_code_continues_within_its_budget(species: Any, tmp
     assert [line["k"] for line in again.history] == [1, 2]
     with pytest.raises(RunError, match="offspring is 2 in the folder, 3 now"):
         fitted(replace(given, offspring=3), budget="1h", run=tmp_path / "run")
+
+
+def test_as_much_of_the_time_is_kept_for_the_report_as_that_will_take() -> None:
+    """The rest of what is apart is what planning took, however long that is on this machine."""
+    ends, kept = iter([0.0, 0.3, 1.0, 1.2]), list[float]()
+
+    def after() -> float:
+        kept.append(expected_seconds(lambda: next(ends)))
+        return kept[-1]
+
+    asked = {"rules": "ours", "run": None, "extend": False, "allow": ()}
+    begun = perf_counter()
+    recipe, _ = budgeted(classify(), replace(unhurried(), sgd_epochs=1), "30s", "loop", after=after, **asked)  # type: ignore[arg-type]
+    planning = perf_counter() - begun
+    assert recipe.clock is not None
+    assert kept == [pytest.approx(FIGURES * 0.2)], "of two drawings, the one that nothing delayed"
+    assert kept[0] < recipe.clock.apart < kept[0] + planning
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from esgd._entry_points import DATASETS, RENAMED, STUDIES, current_name, load, o
 from esgd._serialization import decode
 from esgd.errors import MissingExtraError, TaskError
 from tests.installed import STUDY, installed
+from tests.warm import python
 
 BROKEN = "raise RuntimeError('no luck')"
 WITHOUT_EXTRA = "from esgd.errors import MissingExtraError\nraise MissingExtraError('jiwer', 'speech', 'Words')\n"
@@ -76,8 +75,8 @@ def test_a_name_that_two_packages_offer_is_refused_with_both(
 @pytest.mark.slow
 def test_importing_the_library_and_its_command_line_imports_no_experiment() -> None:
     program = "import sys, esgd, esgd.cli, esgd.studies; print([m for m in sys.modules if m.startswith('esgd_paper')])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=900, check=True)
-    assert done.stdout.strip() == "[]"
+    done = python("-c", program)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_library_does_not_name_the_experiments() -> None:

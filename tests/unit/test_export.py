@@ -3,8 +3,6 @@
 import csv
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas
@@ -15,6 +13,7 @@ import esgd
 from esgd._export import export
 from esgd.errors import RecipeError, RunError
 from tests.small import classify
+from tests.warm import python
 
 RECIPE = esgd.Recipe(population=4, offspring=6, generations=3, sgd_epochs=1)
 
@@ -136,7 +135,7 @@ def test_without_pyarrow_the_error_names_the_extra_and_nothing_is_written(run: P
         f"import sys; sys.modules['pyarrow'] = None; sys.argv = ['esgd', 'export', {str(run)!r}, '--format', 'parquet']"
         "; from esgd.cli import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    done = python("-c", program)
     assert done.returncode == 2
     assert "pip install 'esgd[export]'" in done.stderr
     assert not (run.parent / "run-export").exists()

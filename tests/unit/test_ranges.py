@@ -34,6 +34,7 @@ from esgd.recipe import FineTuning
 from esgd.report import run_page
 from esgd.run.line import line_fault
 from esgd.species import Adam, AutoRate, Inherited, Mixture, Once, Optimizer, Sgd
+from esgd.species.auto import found_tops
 from esgd.studies import Study
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, RECORDING_SGD, RecordingSgd, ask, batchnorm_mlp, classify, mlp, random_data
@@ -64,6 +65,38 @@ def whole() -> list[Generation]:
 
 def tops(generation: Generation) -> dict[str, float]:
     return {each.optimizer: each.top for each in generation.ranges}
+
+
+def test_pools_of_one_optimizer_have_a_range_each() -> None:
+    """With a momentum of 0.99 a rate moves weights a hundred times as far: what suits the one is too high for the
+    other."""
+    plain, heavy = (Sgd(lr=AutoRate(breadth=2), momentum=m, momentum_probability=1.0) for m in (0.0, 0.99))
+    recipe = Recipe(**SMALL | {"population": 8, "generations": 1, "species": Mixture(species=(plain, heavy, plain))})
+    (generation,) = esgd.evolve(learnable(), recipe, seed=0, engine="loop")
+    assert [each.name for each in generation.ranges] == ["sgd", "sgd 2"], "the third is the first again"
+    found = {0.0: generation.ranges[0], 0.99: generation.ranges[1]}
+    assert found[0.99].top < found[0.0].top
+    drawn = {(p.hyper["momentum"], p.hyper["lr"] / p.annealing) for p in generation.policies}
+    assert {momentum for momentum, _ in drawn} == {0.0, 0.99}
+    assert all(found[momentum].low <= lr <= found[momentum].top for momentum, lr in drawn)
+    line = generation.state.history[0]
+    assert read_ranges([line]) == generation.ranges
+    assert not line_fault(line, 1)
+
+
+def test_a_run_that_began_with_one_range_for_an_optimizer_keeps_it() -> None:
+    """As the earlier versions had it: what was drawn is drawn again."""
+    species = Mixture(species=(Sgd(lr="auto", momentum=0.0), Sgd(lr="auto", momentum=0.99)))
+    first = FoundRange(optimizer="sgd", top=0.032, basis="fastest", start=1.0, probes=(), low=0.001)
+    assert found_tops(species, [first]) == {"sgd": 0.032}
+    drawn = [pool(ask(tops={"sgd": 0.032})) for pool in species.species]
+    assert all(policy.hyper["lr"] <= 0.032 for policy in drawn)
+    begun = run(learnable(), species=species)[0].state
+    older = replace(begun, ranges=begun.ranges[:1])
+    (generation,) = esgd.evolve(
+        learnable(), Recipe(**SMALL | {"species": species}), seed=0, engine="loop", resume=older
+    )
+    assert generation.ranges == ()
 
 
 def descent(curvature: float, height: float = 1.0) -> Callable[[float, int], float]:

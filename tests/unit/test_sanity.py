@@ -141,3 +141,36 @@ def test_the_summary_of_a_command_has_a_line_for_the_verdict(tmp_path: Path) -> 
     done = command("run", "tiny:task", *sizes, "--engine", "loop", "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "no better than that of a constant answer" in done.stdout
+
+
+X, Y = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ((X.double(), Y), r"float64 \(4, 6\), int64 \(4,\); of fitness float32"),
+        ((X[:, :5], Y), r"float32 \(4, 5\), int64 \(4,\); of fitness float32 \(4, 6\)"),
+        ((X, Y.float()), r"float32 \(4, 6\), float32 \(4,\); of fitness"),
+        (torch.utils.data.TensorDataset(X.half(), Y), r"float16 \(4, 6\)"),
+    ],
+    ids=["dtype", "shape", "target", "dataset"],
+)
+@pytest.mark.parametrize("given", [{"engine": "auto"}, {"engine": "loop", "budget": "1h"}], ids=["engine", "budget"])
+def test_training_data_that_do_not_fit_are_named_before_anything_is_trained(
+    train: Any, words: str, given: dict[str, Any]
+) -> None:
+    task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, train=train, fitness=(X, Y))
+    with pytest.raises(esgd.errors.TaskError, match=f"cannot be trained on train.*{words}"):
+        esgd.fit(task, seed=0, progress=False, **given)
+
+
+def test_a_network_that_takes_no_data_yet_is_not_refused_by_the_trial() -> None:
+    """It may wait for a device: what is scored first says what is wrong."""
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        raise RuntimeError("Expected all tensors to be on the same device")
+
+    task = Supervised(lambda: nn.Linear(6, 3), loss, train=(X, Y), fitness=(X, Y))
+    with pytest.raises(esgd.errors.TaskError, match="a freshly built network cannot be scored"):
+        esgd.fit(task, Recipe(population=2), seed=0, progress=False, engine="loop")

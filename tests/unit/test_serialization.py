@@ -60,7 +60,7 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
-from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared, Timed
+from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared, Spending, Timed
 from esgd.species import (
     Adam,
     AutoRate,
@@ -145,6 +145,7 @@ any_species = st.recursive(
             jitter=st.floats(0, 50),
             clip=st.none() | ranges,
             offspring_only=st.booleans(),
+            returned=st.booleans(),
         ),
     ),
     max_leaves=4,
@@ -182,6 +183,12 @@ any_operator = st.one_of(
         rest=st.lists(st.floats(0, 1e3), min_size=1, max_size=3).map(tuple),
         start=st.floats(0, 4),
         apart=st.floats(0, 4),
+    ),
+    st.builds(
+        Spending,
+        epochs=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=3).map(tuple),
+        sgd=st.lists(st.floats(1, 1e9), min_size=1, max_size=3).map(tuple),
+        rest=st.lists(st.floats(0, 1e9), min_size=1, max_size=3).map(tuple),
     ),
     st.builds(Roulette, floor=positive, smoothing=smoothing),
     st.builds(Inverse, smoothing=smoothing),
@@ -221,7 +228,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
         *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup, LoraProduct),
-        *(Funnel, Each, Shared, PerIndividual, Earned, Timed, Group, NoDecay),
+        *(Funnel, Each, Shared, PerIndividual, Earned, Spending, Timed, Group, NoDecay),
     }
     assert spelt == covered
 

@@ -108,7 +108,7 @@ def run(
         folder,
         origin,
         budget=budget,
-        rules=(rules if budget is not None else None) or "ours",  # without a budget, they have made the recipe
+        rules=rules if budget is not None else None,  # without a budget, they have made the recipe
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,

@@ -25,7 +25,7 @@ def train(
     *,
     extend: bool = False,
     budget: str | None = None,
-    rules: str = "ours",
+    rules: str | None = None,
     engine: str = "auto",
     progress: str,
     trackers: Sequence[Tracker],

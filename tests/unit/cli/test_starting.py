@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from esgd import engines, operators, progress, rules, schedules, species
+from esgd import cli, engines, operators, progress, rules, schedules, species
 from esgd._serialization import kind_of
 from esgd.cli import options
 from esgd.cli.docstrings import first_paragraph
@@ -151,3 +151,24 @@ def test_an_interrupt_after_the_end_of_a_command_ends_it_without_a_traceback(tmp
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
     assert "relative_gaussian" in done.stdout
+
+
+def test_a_command_that_gets_no_memory_for_its_imports_says_so_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        """An import system on a machine without memory."""
+
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "esgd.cli.ending":
+                raise MemoryError
+
+    monkeypatch.delitem(sys.modules, "esgd.cli.ending", raising=False)
+    monkeypatch.delattr("esgd.cli.ending", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Full(), *sys.meta_path])
+    monkeypatch.setattr(sys, "argv", ["esgd", "list"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is no memory left for")
+    assert "Traceback" not in said
