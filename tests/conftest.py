@@ -4,6 +4,7 @@ and the tensor shapes in the library's annotations checked at run time (jaxtypin
 import gc
 import os
 import signal
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests import shapes, warm
+
+gc.disable()  # until everything is imported
 
 # A suite that is started in the background ignores Ctrl-C, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,6 +23,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 ROOMS = ["esgd.engines", "esgd.genome", "esgd.operators", "esgd.population", "esgd.protocols"]
 shapes.install(ROOMS)
+
+RAY = "ray"  # the group of tests that need one
 
 # A busy machine is slow at everything, at drawing examples too.
 settings.register_profile("esgd", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -38,19 +43,35 @@ def pytest_collection_finish() -> None:
     """What is imported stays: the garbage collector need not look through it, a million objects, again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
-class FileByFile(LoadFileScheduling):  # type: ignore[misc]
+def group(nodeid: str) -> str:
     """The tests of a file go to one worker, so that its fixtures are made once. Those with Ray go to one, too, because
     two Rays at a time mostly wait for one another; and so do those with AN4, which every process aligns anew."""
+    file, _, test = nodeid.partition("::")
+    if "test_ray" in file or "[Ray(" in test:
+        return RAY
+    return "an4" if "an4_" in test else file
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, and no worker is left with it at the end: Ray, which waits most of the time,
+    then the groups with most slow tests."""
+    slow = Counter(group(item.nodeid) for item in items if item.get_closest_marker("slow"))
+    slow[RAY] = len(items)
+    items.sort(key=lambda item: -slow[group(item.nodeid)])
+
+
+class GroupByGroup(LoadFileScheduling):  # type: ignore[misc]
+    """Groups go to the workers in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        if "test_ray" in file or "[Ray(" in nodeid:
-            return "ray"
-        return "an4" if "an4_" in nodeid.partition("::")[2] else file
+        return group(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
-    return FileByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupByGroup:
+    config.option.loadscopereorder = False
+    return GroupByGroup(config, log)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 SERVER = Path(__file__).with_name("warm_server.py")
 PATIENCE = 900.0  # seconds
@@ -44,7 +44,7 @@ def control() -> socket.socket:
 
 
 class Process:
-    """`subprocess.Popen` of `python ARGUMENTS`."""
+    """`subprocess.Popen` of `python ARGUMENTS`. `preload`: what the server imports before, and then keeps."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Process:
         streams: Sequence[int] = (0, 1, 2),
         pass_fds: Sequence[int] = (),
         process_group: bool = False,
+        preload: Sequence[str] = (),
     ) -> None:
         request = {
             "arguments": arguments,
@@ -61,6 +62,7 @@ class Process:
             "env": dict(os.environ if env is None else env),
             "pass_fds": pass_fds,
             "process_group": process_group,
+            "preload": preload,
         }
         reading, writing = os.pipe()
         try:
@@ -79,18 +81,48 @@ class Process:
         return self.returncode
 
     def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
             with suppress(ProcessLookupError):  # it has just ended
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+
+class Piped(Process):
+    """`subprocess.Popen` with pipes to standard input and output; what it writes to standard error lies in a file."""
+
+    def __init__(self, *arguments: str, **rest: Any) -> None:
+        read, write = os.pipe()
+        answers, answering = os.pipe()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # until `communicate`
+        try:
+            super().__init__(*arguments, streams=(read, answering, self._said.fileno()), **rest)
+        finally:
+            os.close(read)
+            os.close(answering)
+        self.stdin, self.stdout = os.fdopen(write, "wb"), os.fdopen(answers, "rb")
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has written to standard output and error, when it has ended."""
+        with self.stdin, self.stdout, self._said:
+            self.stdin.close()
+            self.wait(timeout)
+            self._said.seek(0)
+            return self.stdout.read().decode(), self._said.read().decode()
 
 
 def python(
-    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, together: bool = False
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    together: bool = False,
+    preload: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """`python ARGUMENTS`, when it has ended. `together`: what it writes to standard error is in its standard output."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as nothing:
         streams = (nothing.fileno(), out.fileno(), (out if together else err).fileno())
-        process = Process(*map(str, arguments), cwd=cwd, env=env, streams=streams)
+        process = Process(*map(str, arguments), cwd=cwd, env=env, streams=streams, preload=preload)
         try:
             process.wait(PATIENCE)
         finally:

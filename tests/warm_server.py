@@ -15,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -23,27 +24,34 @@ from typing import Any
 PRELOADED = (
     *("torch", "torch.func", "cloudpickle", "filelock", "jaxtyping", "platformdirs", "rich.progress", "rich.table"),
     *("safetensors.torch", "scipy.linalg", "scipy.optimize", "scipy.sparse", "scipy.stats", "typer"),
+    *("matplotlib.style", "matplotlib.figure", "matplotlib.ticker", "sklearn.datasets"),
     "torch._dynamo",  # the first optimizer of a process imports it, and that takes as long as torch itself
 )
 LARGEST = 1 << 20  # bytes of a request
 MOST = 1 << 16  # descriptors
+MOST_SENT = 16  # descriptors with a request
 PATH = sys.path[1:]  # without the folder of this file
 
 
 def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Fork for each request, until the tests close the socket. Returns in the forks only: what each is to do."""
     while True:
-        message, sent, _, _ = socket.recv_fds(control, LARGEST, 16)
+        message, sent, _, _ = socket.recv_fds(control, LARGEST, MOST_SENT)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # those that have ended meanwhile
                 pass
         if not message:
             os._exit(0)
         status, *descriptors = sent
+        request = json.loads(message)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of packages that it imports
+            for name in request["preload"]:
+                import_module(name)
         if not os.fork():
             control.close()
             keep(status)
-            return json.loads(message), descriptors
+            return request, descriptors
         for each in (status, *descriptors):
             os.close(each)
 

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from tests.campaign import reference
@@ -32,14 +34,18 @@ def main(words: Sequence[str] | None = None) -> int:
     state = State(chosen.state or root / "state.jsonl", {**campaign, **({"only": chosen.only} if chosen.only else {})})
     _prepare(root, anew=not state.outcomes)
     attacks = [chosen.only] if chosen.only else list(ATTACKS)
+    until = monotonic() + 60 * chosen.minutes
     for outcome in run(waiting(attacks, seed=chosen.seed, size=size, done=state.outcomes), root):
         state.add(outcome)
         _say(outcome)
+        if monotonic() > until:
+            break
+    else:
+        state.close()
     section = tally(campaign, state.outcomes.values(), {name: ATTACKS[name].PLAN for name in attacks})
     print(section)
     if not chosen.only:
         append(chosen.tally, section)
-    state.close()
     return int(any(outcome.failed for outcome in state.outcomes.values()))
 
 
@@ -47,6 +53,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description="Attack the library, count failures.")
     parser.add_argument("--size", choices=SECONDS, default="full", help="an hour, five minutes, or one")
     parser.add_argument("--quick", action="store_true", help="the same as --size quick")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, metavar="N", help="tally what was tried until then; the rest can follow"
+    )
     parser.add_argument("--only", choices=ATTACKS, help="one attack; its tally is printed, not kept")
     parser.add_argument("--seed", type=int, default=0, help="decides which cases there are, and in which order")
     parser.add_argument("--case", metavar="ATTACK/NUMBER", help="one case again, with all that it says")

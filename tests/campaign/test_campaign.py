@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.campaign.runner import Outcome, run
 from tests.campaign.schedule import find, waiting
 from tests.campaign.state import State
 from tests.campaign.tally import append, tally
+from tests.warm import python
 
 HOME = Path(__file__).parents[2]
 CAMPAIGN = {"size": "suite", "seed": 0, "revision": "abc"}
@@ -105,10 +105,7 @@ def test_cases_are_found_again_by_their_names_and_attacks_take_turns() -> None:
 
 @pytest.mark.slow
 def test_the_smallest_slice_finds_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.campaign", "--size", "suite", "--root", str(tmp_path)]
-    words = [*command, "--tally", str(tmp_path / "tally.md")]
-    done = subprocess.run(
-        words, cwd=HOME, env={**os.environ, "PYTHONPATH": python_path()}, capture_output=True, text=True
-    )
+    words = ["--size", "suite", "--root", str(tmp_path), "--tally", str(tmp_path / "tally.md")]
+    done = python("-m", "tests.campaign", *words, cwd=HOME, env={**os.environ, "PYTHONPATH": python_path()})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| kills |" in (tmp_path / "tally.md").read_text()

@@ -44,7 +44,7 @@ def test_docstring_examples_run(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
-    done = python(script, cwd=tmp_path)
+    done = python(script, cwd=tmp_path, preload=heavy(script.read_text()))
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -57,11 +57,20 @@ def test_python_snippets_run(page: Path, tmp_path: Path) -> None:
     """The snippets of a page run in one namespace, from top to bottom; a text block after one is what it prints."""
     snippets = FENCE.findall(page.read_text())
     program = "".join(f"{code}\nprint({NEXT!r}, end='')\n" for code, _ in snippets)
-    done = python("-u", "-c", program, cwd=tmp_path, together=True)
+    done = python("-u", "-c", program, cwd=tmp_path, together=True, preload=heavy(program))
     assert done.returncode == 0, done.stdout
     for (code, shown), printed in zip(snippets, done.stdout.split(NEXT), strict=False):
         if shown:
             assert alike(printed, shown), f"{code}\nprints\n{printed}\nbut the page shows\n{shown}"
+
+
+def heavy(program: str) -> list[str]:
+    """What a program imports that takes seconds, and that several programs import."""
+    return [
+        name
+        for name in ("lightning", "peft", "transformers")
+        if re.search(rf"^(?:from|import) {name}\b", program, re.M)
+    ]
 
 
 COMMANDS = sorted({line for page in PAGES for line in re.findall(r"^esgd .*", page.read_text(), re.MULTILINE)})
