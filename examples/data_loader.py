@@ -36,5 +36,5 @@ def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 train = DataLoader(samples[:300], batch_size=20, shuffle=True, collate_fn=padded)
 fitness = DataLoader(samples[300:], batch_size=50, collate_fn=padded)
 task = esgd.Supervised(Bag, loss, train=train, fitness=fitness, nonnegative=True)
-result = esgd.fit(task, esgd.Recipe(population=4, generations=3), seed=0, engine="loop", progress=False)
+result = esgd.fit(task, esgd.Recipe(population=4, generations=3, sgd_epochs=5), seed=0, engine="loop", progress=False)
 print(f"loss on the fitness split: {result.fitness:.3f}")

@@ -26,7 +26,7 @@ ids = torch.randint(0, 20, (160, 8), generator=torch.Generator().manual_seed(0))
 samples = [{"input_ids": row, "label": int((row < 10).sum() > 4)} for row in ids]
 with tempfile.TemporaryDirectory() as folder:
     args = TrainingArguments(
-        output_dir=folder, learning_rate=3e-3, num_train_epochs=8, disable_tqdm=True, report_to="none", use_cpu=True
+        output_dir=folder, learning_rate=3e-3, num_train_epochs=4, disable_tqdm=True, report_to="none", use_cpu=True
     )
     trainer = EsgdTrainer(
         model_init=model_init, args=args, train_dataset=samples[:120], eval_dataset=samples[120:], engine="loop"

@@ -36,7 +36,7 @@ class Products(L.LightningDataModule):
         return DataLoader(TensorDataset(x[300:], y[300:]), batch_size=50)
 
 
-trainer = L.Trainer(max_epochs=20, accelerator="cpu", logger=False, enable_checkpointing=False)
+trainer = L.Trainer(max_epochs=10, accelerator="cpu", logger=False, enable_checkpointing=False)
 result = fit(
     Regression, datamodule=Products(), monitor="val_loss", trainer=trainer, seed=0, engine="loop", progress=False
 )

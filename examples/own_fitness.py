@@ -22,5 +22,5 @@ def make_model() -> nn.Module:
 
 
 task = esgd.Supervised(make_model, F.cross_entropy, train=(x[:600], y[:600]), fitness=worst_class_error)
-result = esgd.fit(task, esgd.Recipe(population=8, generations=4), seed=0, progress=False)
+result = esgd.fit(task, esgd.Recipe(population=6, generations=3, sgd_epochs=6), seed=0, progress=False)
 print(f"error of the worst class: {result.fitness:.1%}")

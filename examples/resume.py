@@ -17,7 +17,7 @@ def make_model() -> nn.Module:
 
 
 task = esgd.Supervised(make_model, F.mse_loss, train=(x[:200], y[:200]), fitness=(x[200:], y[200:]))
-recipe = esgd.Recipe(population=6, generations=3)
+recipe = esgd.Recipe(population=4, generations=3, sgd_epochs=5)
 
 with tempfile.TemporaryDirectory() as folder:
     first = esgd.fit(task, recipe, seed=0, run=f"{folder}/mine")  # Ctrl-C, kill -9, power cut: …
