@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import accumulate
+from time import process_time
 from typing import Any
 
 import torch
@@ -28,11 +29,11 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
     contest = CONTESTS[task]
     made = contest.task(seed)
     work = 3.0 * share * BUDGETS[budget] * contest.epochs * sum(Costs.of(made, esgd.Recipe()).batches)
-    recipe = EVERY[arm](made, work)
+    recipe, begun = EVERY[arm](made, work), process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on a run's health are not what is measured here
         result = esgd.fit(made, recipe, seed=seed, engine="loop:threads=1", progress=False, on_interrupt="raise")
-    history = result.history
+    history, seconds = result.history, process_time() - begun
     spent = list(accumulate(passes(line["ledger"]) for line in history))
     looks = sum(line["ledger"]["fitness_sgd"] for line in history) / spent[-1]
     offspring = sum(line["ledger"]["fitness_evolution"] for line in history) / spent[-1]
@@ -42,7 +43,7 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
         "seed": seed,
         "budget": budget,
         "spent": spent[-1] / work,
-        "seconds": sum(sum(line["seconds"].values()) for line in history),
+        "seconds": seconds,
         "shares": {"sgd": 1.0 - looks - offspring, "looks": looks, "offspring": offspring},
         "fitness": result.fitness,
         "test": result.test["loss"],

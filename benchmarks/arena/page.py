@@ -71,7 +71,7 @@ def _budget(results: Sequence[Result], budget: str, ours: str) -> Iterator[str]:
             for task in tasks
         ]
         yield f"| {f'`{arm}`' if arm in ranks else arm} | {' | '.join(cells)} |"
-    yield "\nShares of the work, and seconds of one core.\n"
+    yield "\nShares of the work, and seconds of processor time.\n"
     yield "| rules | spent | SGD | looks | offspring | seconds |\n|---|---|---|---|---|---|"
     for arm in ranks:
         own = [each for each in fair if each["arm"] == arm]
