@@ -31,6 +31,12 @@ settings.register_profile("esgd", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("esgd")
 
 
+@pytest.fixture(autouse=True)
+def checked_shapes() -> None:
+    """The first calls of each function are checked in every test."""
+    shapes.calls.clear()
+
+
 @pytest.fixture
 def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers of pools are forks of a process that has imported torch: they start at once."""

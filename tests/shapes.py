@@ -1,13 +1,20 @@
 """The checker that holds the library to its shape annotations while the tests run; conftest.py installs it."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import jaxtyping
 from beartype import beartype
 
 SHAPED = re.compile(r"\b(Float|Int|Bool|Shaped|Row)\b")
+CHECKED = 4
+"""Calls of a function that are checked in each test. A check takes longer than most of what it checks."""
+
+calls = Counter[Callable[..., Any]]()
+"""Of each function in this test; conftest.py begins anew with the next."""
 
 
 def install(modules: Sequence[str]) -> None:
@@ -16,10 +23,27 @@ def install(modules: Sequence[str]) -> None:
 
     def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
         """Wrap classes, and functions that say a shape: every call of a wrapped one takes time."""
-        return lambda item: wrap(item, typechecker=typechecker) if isinstance(item, type) or _is_shaped(item) else item
+
+        def wrapped(item: Any) -> Any:
+            if isinstance(item, type):
+                return wrap(item, typechecker=typechecker)
+            return _first_calls(item, wrap(item, typechecker=typechecker)) if _is_shaped(item) else item
+
+        return wrapped
 
     jaxtyping.jaxtyped = jaxtyped
     jaxtyping.install_import_hook(modules, f"{__name__}.checked")
+
+
+def _first_calls(plain: Callable[..., Any], checking: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, after the first calls in a test, which are checked."""
+
+    @wraps(plain)
+    def called(*arguments: Any, **named: Any) -> Any:
+        calls[plain] += 1
+        return (checking if calls[plain] <= CHECKED else plain)(*arguments, **named)
+
+    return called
 
 
 def _is_shaped(function: Callable[..., Any]) -> bool:

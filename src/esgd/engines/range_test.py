@@ -14,6 +14,7 @@ from esgd.engines.contract import JobResult, Kernel, NetworkState
 from esgd.engines.fitness import REFUSALS
 from esgd.engines.network import Network
 from esgd.engines.sgd import SequentialTrajectory, no_batches, repeats
+from esgd.engines.without_compiler import without_compiler
 from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.protocols import Batch, Settings, Step, Task
@@ -38,6 +39,7 @@ class RangeTest:
     policy: Policy
     place: int = 0
 
+    @without_compiler()
     def run(self, kernel: Kernel) -> JobResult[FoundRange]:
         network = Network(kernel.setup, replace(kernel.computing, compile=False))
         trials = _Trials(network, self.start, self.policy, kernel.setup.seeds.at("ranges"))

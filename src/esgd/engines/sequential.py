@@ -15,6 +15,7 @@ from esgd.engines.inline import InlineExecutor
 from esgd.engines.network import Network
 from esgd.engines.resident import with_data_on_device
 from esgd.engines.sgd import SequentialTrajectory
+from esgd.engines.without_compiler import without_compiler
 from esgd.genome import Buffers
 from esgd.ledger import Ledger
 from esgd.policies import Policy
@@ -72,6 +73,7 @@ class SequentialKernel:
         self.network, self.setup, self.scorer = network, network.setup, Scorer(network.setup.task)
         self.computing = network.computing
 
+    @without_compiler()
     def train(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
     ) -> tuple[Stack, list[Outcome], Ledger]:

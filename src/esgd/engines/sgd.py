@@ -20,6 +20,7 @@ from esgd.engines.fitness import REFUSALS
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
 from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, changes, kept_state
+from esgd.engines.without_compiler import plain_step
 from esgd.errors import TaskError
 from esgd.genome import Row
 from esgd.ledger import Ledger
@@ -82,6 +83,7 @@ class SequentialTrajectory:
         self.optimizer = build_optimizer(
             network.parameters, policy, start.optimizer_state, fused=not network.sparse, changes=self._changes
         )
+        self._take_step = plain_step(self.optimizer)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._steps = optimizer_steps(self.task, policy)
         self._taken = round(step.before * (self._steps or 0))
@@ -179,11 +181,11 @@ class SequentialTrajectory:
             return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
         try:
-            self.optimizer.step(closure)  # type: ignore[arg-type]
+            self._take_step(closure)
         except TypeError:
             if not begin_late_momentum(self.optimizer):
                 raise
-            self.optimizer.step()
+            self._take_step(None)
 
     def _backward(self, batch: Batch, share: float) -> Tensor:
         """Add a batch's share to the gradients of a step; returns its share of the loss."""
