@@ -21,6 +21,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Ray gives its workers the lowest priority: beside other tests, or anything else on the machine, they hardly move.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+# What is compiled is small: processes that compile beside one another start for longer than they work.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 ROOMS = ["esgd.engines", "esgd.genome", "esgd.operators", "esgd.population", "esgd.protocols"]
 shapes.install(ROOMS)
 
