@@ -74,14 +74,16 @@ class Recorder:
         line = generation.record() | self._clock(generation)
         steps, comparable = self.task.steps({}), self.task.nonnegative
         constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
-        notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
+        history = self.history.then(line)
+        ends = k == recipe.stage_count or bool(recipe.out_of_time(k, history))
+        notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant, ends=ends)
         notes = (*self.noted.pending, *notes)
         if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         if self.remark:
             notes = (Note("extended", self.remark), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
-        history, past = self.history.then(line), self.past.then(*generation.fared)
+        past = self.past.then(*generation.fared)
         mark = self.begun + generation.seconds
         state = State(k, population, archive, history, past, self.noted.after(line), mark=mark, ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
