@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset
 
 import esgd
 from esgd import Recipe, Supervised
 from esgd.cli.training import summary
 from esgd.operators import Perturbed
 from esgd.sizes import Timed
+from esgd.tasks.samples import READ, evenly_spaced
 from tests.command import esgd as command
 from tests.small import classify, mlp
 
@@ -88,6 +90,27 @@ def test_networks_that_are_all_one_are_noted() -> None:
     assert "all 3 individuals start as one" in notes(run(classify(make), recipe))
     assert "identical" not in kinds(run(classify(), recipe))[0]
     assert "identical" not in kinds(run(classify(make), Recipe(population=3, generations=1, start=Perturbed())))[0]
+
+
+class Listed(Dataset[Any]):
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+
+def test_nan_that_the_look_has_missed_is_named_when_all_have_diverged() -> None:
+    x, y = torch.randn(400, 10, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
+    assert 38 not in evenly_spaced(400, READ)
+    x[38] = torch.nan
+    task = Supervised(network(2), F.cross_entropy, train=Listed(x, y), fitness=(torch.randn(50, 10), y[:50]))
+    result = run(task, Recipe(population=3, generations=2, sgd_epochs=1))
+    assert [kind for line in kinds(result) for kind in line if kind in ("nan", "diverged")] == ["diverged", "nan"]
+    assert "the first at index 38." in notes(result)
 
 
 def test_notes_on_the_data_are_said_before_training_and_once(capfd: pytest.CaptureFixture[str]) -> None:
