@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
@@ -33,7 +34,7 @@ from esgd.sizes import Each, Earned, Timed
 from esgd.species import Optimizer, Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_work
-from tests.small import RECORDING_SGD, classify, mlp, random_data
+from tests.small import CLASSES, INPUTS, RECORDING_SGD, classify, mlp, random_data
 
 HOUR = Timed(seconds=3600.0, shares=(1.0, 0.4), pace=(40.0, 10.0), rest=(4.0, 2.0), start=10.0, apart=20.0)
 GENERATIONS = 18
@@ -358,6 +359,29 @@ def test_the_epochs_of_a_recipe_follow_a_budget() -> None:
     assert timed.generations > 3, "the last half of the time is divided into short parts"
     assert timed.clock.share(timed.generations, timed.generations) <= 0.06
     assert [timed.population_of(k) for k in (1, timed.generations)] == [4, 4]
+
+
+class Slow(nn.Module):
+    """A network that is slow without being large, which no count of operations foresees."""
+
+    passes = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        Slow.passes += 1
+        sleep(0.31)
+        return self.layer(x)
+
+
+def test_a_slow_network_is_measured_by_few_steps_and_gets_a_small_race() -> None:
+    """By its operations there would be time for 81 networks, and to score them all would take longer than all."""
+    task, Slow.passes = classify(Slow), 0
+    recipe = Recipe.within("40s", task, "loop")
+    assert recipe.population_of(1) == 9
+    assert Slow.passes < 20
 
 
 @pytest.mark.parametrize(
