@@ -59,7 +59,8 @@ def budgeted(
         if extend:
             raise RecipeError(
                 f"budget={budget!r} with extend=True: an amount of work makes a recipe from its beginning, not from "
-                f"where a run has ended. Give a time, all in all, or a longer recipe: recipe.extended(20)."
+                f"where a run has ended. Give a longer recipe: result.recipe.extended(20). Only a run that began with "
+                f"a budget of time is given a longer one."
             )
         return recipe_of_work(task, recipe, budget, chosen), request
     trusted = {*allow, *packages(recipe), *packages(engine)}

@@ -106,9 +106,10 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
         state = State(0, population, population.champion, noted=noted, mark=setup.begun)
     population = state.population
     if len(population) != (expected := recipe.population_of(state.k + 1)):
+        own = f" A run continues by its own rules with result.recipe.extended({state.k + 10})." if state.k else ""
         raise RecipeError(
             f"the start has {len(population)} individuals, but generation {state.k + 1} of this recipe trains "
-            f"{expected}. Give a population of that size, or set population={len(population)}."
+            f"{expected}. Give a population of that size, or set population={len(population)}.{own}"
         )
     check_start(population)
     foreign = founders(setup.genome, [partial(loaded, setup.genome, each) for each in recipe.immigrants], step=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 from time import perf_counter
@@ -15,7 +15,7 @@ from esgd.health import examine
 from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Individual, Population
-from esgd.protocols import Inspects, Measures, Picks, Task, Trained
+from esgd.protocols import Inspects, Measures, Picks, SearchesData, Task, Trained
 from esgd.recipe import Recipe, Stage
 
 
@@ -74,17 +74,25 @@ class Recorder:
         line = generation.record() | self._clock(generation)
         steps, comparable = self.task.steps({}), self.task.nonnegative
         constant = self.task.constant_fitness() if isinstance(self.task, Inspects) else None
-        notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant)
-        notes = (*self.noted.pending, *notes)
+        history = self.history.then(line)
+        ends = k == recipe.stage_count or bool(recipe.out_of_time(k, history))
+        notes = examine(line, self.noted, recipe, steps, comparable=comparable, constant=constant, ends=ends)
+        notes = (*self.noted.pending, *notes, *self._searched(notes))
         if self.waiver and "noisy" not in self.noted.kinds and recipe.backoff.certain:
             notes = (Note("noisy", f"No guarantee: {self.waiver}"), *notes)
         if self.remark:
             notes = (Note("extended", self.remark), *notes)
         line["notes"] = [{"kind": note.kind, "text": note.text} for note in notes]
-        history, past = self.history.then(line), self.past.then(*generation.fared)
+        past = self.past.then(*generation.fared)
         mark = self.begun + generation.seconds
         state = State(k, population, archive, history, past, self.noted.after(line), mark=mark, ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
+
+    def _searched(self, notes: Sequence[Note]) -> Iterator[Note]:
+        """Where the training data make all diverge, if the look before training has not found it."""
+        known = {*self.noted.kinds, *(note.kind for note in self.noted.pending)}
+        if isinstance(self.task, SearchesData) and "nan" not in known and "diverged" in {each.kind for each in notes}:
+            yield from (Note(kind, text) for kind, text in self.task.search())
 
     def _clock(self, generation: Generation) -> dict[str, Any]:
         """Of a run that has a budget of time: when this generation began and ended, and what it was given."""

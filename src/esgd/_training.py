@@ -16,9 +16,10 @@ from esgd.algorithm import generations
 from esgd.callbacks import Watchers
 from esgd.errors import StopRun
 from esgd.generation import Growing, State
+from esgd.health import verdict
 from esgd.progress import Reporter
 from esgd.progress.tracking import Followers, Tracked
-from esgd.protocols import Setup
+from esgd.protocols import Inspects, Setup
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
 from esgd.run.folder import NoFolder, RunFolder
@@ -122,9 +123,15 @@ class Training:
             over = self.recipe.out_of_time(self.done, self.history) == self.why
             words = f"Ended after generation {k}: {self.why}."
             around.reports.say(words if over else stopped(self.why, k, path, around.origin, around.allow))
+            if not over and (note := verdict(self.history[-1], self._constant())):
+                around.reports.say(f"note: {note}")  # in no history line: it is that of a run that was not stopped
         for mended in self.folder.finish(self.state, self.opened.manifest):
             around.reports.say(mended)
         around.followers.finish(self.state.archive.best.module())
+
+    def _constant(self) -> float | None:
+        task = self.setup.task
+        return task.constant_fitness() if isinstance(task, Inspects) else None
 
     def end_by(self, error: BaseException) -> bool:
         """An error or an interrupt has ended the run. Returns whether the result so far is wanted instead."""

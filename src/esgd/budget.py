@@ -17,9 +17,10 @@ LONGEST = 3.2e9
 MOST_WORK = 1e18
 """Samples; no machine goes through as many."""
 
-UNITS = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "m": 60.0, "s": 1.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
-_HOW = "Use for example '30m', '2h', '1h30m', '90s', a number of seconds, or esgd.Work(samples=5e8)."
+UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_NAMES = "d|days?|h|hours?|m|min|minutes?|s|sec|seconds?"
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-z])\s*", re.ASCII | re.IGNORECASE)
+_HOW = "Use for example '30m', '2h', '1h30m' or '90s'; in Python also a number of seconds, or esgd.Work(samples=5e8)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +72,9 @@ def _read(text: str) -> float:
     if not found or _PART.sub("", text.strip()):
         unit = "It has no unit." if text.strip().replace(".", "", 1).isdigit() else "It is no time."
         raise RecipeError(f"budget={shown(text)} cannot be read. {unit} {_HOW}")
-    units = [name for _, name in found]
+    units = [name[0].lower() for _, name in found]
     if len(set(units)) < len(units):
         raise RecipeError(f"budget={shown(text)} says {units[-1]!r} twice. {_HOW}")
-    seconds = sum(float(number) * UNITS[unit] for number, unit in found)
+    seconds = sum(float(number) * UNITS[unit] for (number, _), unit in zip(found, units, strict=True))
     meaning = f"{shown(text)} is no time to train in. {_HOW}"
     return float(check_number("budget", seconds, above=0, at_most=LONGEST, meaning=meaning))

@@ -23,6 +23,9 @@ GAP = 0.25  # the excess of the test loss over the fitness, relative to the fitn
 DRIFT = 0.02  # relative rise of the test loss while the fitness falls
 LEARNED = 0.01  # by how much the fitness must be below that of a constant answer, relative to it
 
+CONSTANT = "constant"
+"""The kind of the note that a run is no better than a constant answer."""
+
 BEGIN = (
     "Scale inputs and targets with esgd.scaled(task). If they are scaled already, let learning rates be found "
     "(species='auto'), or try ranges ten times as high and ten times as low."
@@ -38,21 +41,35 @@ def examine(
     *,
     comparable: bool = False,
     constant: float | None = None,
+    ends: bool = False,
 ) -> tuple[Note, ...]:
-    """The notes for the generation `line`. A run has at most one note of each kind, when it first applies.
+    """The notes for the generation `line`. A run has at most one note of each kind, when it first applies. That on a
+    constant answer is for the end, and a run that is extended has several.
 
     `noted` is what the earlier generations have shown. `steps` is the number of SGD steps in an epoch, None if it is
     unknown. `comparable` says that the fitness is the same loss as that of the test split. `constant` is the fitness of
     the best constant answer, None if it is unknown: a population that is no better has not learned anything yet, and
-    advice for one that has would be wrong.
+    advice for one that has would be wrong. `ends` says that the run ends with this generation.
     """
     found = [*_short(line, recipe, steps), *_diverged(line)]
     if constant is not None and _untrained(line, constant):
-        found += _not_begun(line, recipe, constant)
+        found += _not_begun(line, constant, ends=ends)
     else:
         found += [*(() if continues(recipe.baggage) else _refused(line)), *_diversity(line, recipe)]
     found += [*_drift(line, noted), *(_gap(line) if comparable else ())]
-    return tuple(note for note in found if note.kind not in noted.kinds)
+    return tuple(note for note in found if note.kind not in noted.kinds or note.kind == CONSTANT)
+
+
+def verdict(line: Mapping[str, Any], constant: float | None) -> Note | None:
+    """What is said at the end of a run that is no better than a constant answer; None for any other."""
+    if constant is None or not _untrained(line, constant):
+        return None
+    return Note(
+        CONSTANT,
+        f"At the end {_seen(line, constant)}: what the networks have learned from their inputs does not help on the "
+        f"fitness set. {BEGIN} If the loss on the training set is much lower, they over-fit it, or the two sets "
+        f"differ.",
+    )
 
 
 def _short(line: Mapping[str, Any], recipe: Recipe, steps: int | None) -> Iterator[Note]:
@@ -74,18 +91,17 @@ def _untrained(line: Mapping[str, Any], constant: float) -> bool:
     return constant > 0 and (line["best"] is None or line["best"] >= (1 - LEARNED) * constant)
 
 
-def _not_begun(line: Mapping[str, Any], recipe: Recipe, constant: float) -> Iterator[Note]:
+def _not_begun(line: Mapping[str, Any], constant: float, *, ends: bool) -> Iterator[Note]:
     """Of a population that is no better than a constant answer: at the end, or when it does not move."""
-    k, best = line["k"], "not finite" if line["best"] is None else f"{line['best']:.4g}"
-    seen = f"the best fitness is {best}, no better than that of a constant answer, {constant:.4g}"
-    if k == recipe.stage_count:
-        yield Note(
-            "constant",
-            f"At the end {seen}: what the networks have learned from their inputs does not help on the fitness set. "
-            f"{BEGIN} If the loss on the training set is much lower, they over-fit it, or the two sets differ.",
-        )
+    if ends and (note := verdict(line, constant)):
+        yield note
     elif any(True for _ in (*_refused(line), *_flat(line))):
-        yield Note("untrained", f"In generation {k} {seen}, and it hardly moves. {BEGIN}")
+        yield Note("untrained", f"In generation {line['k']} {_seen(line, constant)}, and it hardly moves. {BEGIN}")
+
+
+def _seen(line: Mapping[str, Any], constant: float) -> str:
+    best = "not finite" if line["best"] is None else f"{line['best']:.4g}"
+    return f"the best fitness is {best}, no better than that of a constant answer, {constant:.4g}"
 
 
 def _all_diverged(line: Mapping[str, Any]) -> bool:

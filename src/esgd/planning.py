@@ -7,7 +7,7 @@ share of the time that it has in that recipe, and follows the clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -43,6 +43,7 @@ ALIKE = 2.0
 """How far the work of a recipe may be from what the time allows: its number of generations hardly depends on it, and
 its epochs follow the clock."""
 ALIKE_SHARE = 0.01  # of a share, by which two may differ and be alike
+DOUBLED = 30  # times, too little work for the rules
 DISK = 1e8  # bytes a second of a checkpoint
 FILES = 0.02  # seconds to write the files of a generation, however small
 DIGITS = 6  # decimal places of seconds and shares in a recipe
@@ -133,10 +134,19 @@ def plan(
     speed = measure_speed(choice.engine, setup, populations, _policies(draft, setup), lasting)
     faster = counted.seconds * min(populations) / speed.step(min(populations))
     if recipe is None and not 1 / ALIKE < faster < ALIKE:
-        with suppress(RecipeError):  # too little work by this measurement: the clock will say
-            draft = make(task, work * faster)
+        draft = _smallest(make, task, work * faster, unless=draft)
     timed = _timed(draft, setup, speed, seconds, steps)
     return Plan(timed, choice, perf_counter() - begun)
+
+
+def _smallest(make: Callable[[Task, float], Recipe], task: Task, work: float, *, unless: Recipe) -> Recipe:
+    """The recipe for this much work. Where that is too little by its measurement, the least that the rules take: the
+    clock will say what is left out. `unless` is for rules that take none of these."""
+    for _ in range(DOUBLED):
+        with suppress(RecipeError):
+            return make(task, work)
+        work *= 2
+    return unless
 
 
 def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: int) -> Recipe:

@@ -89,6 +89,9 @@ EPOCHS_FOR_NINE = 108  # of one network, that the work must suffice for, for eac
 TRUNKS = 2  # individuals that a race leaves
 FEWEST, MOST = 3, 15  # generations after the race
 TEST_SHARE = 0.1  # of the work, that a range test may take
+EVEN_EPOCHS = (2, 6, 8), 8
+"""Of the generations in the race, and of those after it, for data of unknown length. The mean of late iterates begins
+in the middle of a generation, which must be the end of an epoch there."""
 
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
@@ -112,7 +115,8 @@ def ours(
     """
     buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
-        return _race(_rungs(FOUNDERS), (1, 3, 4), 4, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
+        race, rest = EVEN_EPOCHS
+        return _race(_rungs(FOUNDERS), race, rest, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
     work = usual_work(task) if work is None else work
     check_work(work)
     costs = Costs.of(task, Recipe(buffers=buffers))

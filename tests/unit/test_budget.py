@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
@@ -33,7 +34,7 @@ from esgd.sizes import Each, Earned, Timed
 from esgd.species import Optimizer, Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_work
-from tests.small import RECORDING_SGD, classify, mlp, random_data
+from tests.small import CLASSES, INPUTS, RECORDING_SGD, classify, mlp, random_data
 
 HOUR = Timed(seconds=3600.0, shares=(1.0, 0.4), pace=(40.0, 10.0), rest=(4.0, 2.0), start=10.0, apart=20.0)
 GENERATIONS = 18
@@ -48,6 +49,8 @@ GENERATIONS = 18
         ("1h30m", 5400.0),
         ("1.5 h", 5400.0),
         ("1d 2min", 86520.0),
+        ("5 minutes", 300.0),
+        ("1 Hour 30 sec", 3630.0),
         (7, 7.0),
     ],
 )
@@ -62,6 +65,8 @@ def test_a_time_is_read_as_people_write_it(budget: str | float, seconds: float) 
         ("half an hour", "It is no time"),
         ("30m5", "It is no time"),
         ("5m5m", "'m' twice"),
+        ("5m 5min", "'m' twice"),
+        ("5 months", "It is no time"),
         ("0s", "is not in"),
         (-1, "is not in"),
         (float("inf"), "is not in"),
@@ -199,6 +204,15 @@ def test_a_run_of_a_budget_keeps_the_plan_of_its_folder(tmp_path: Path) -> None:
     assert longer.recipe.clock == replace(unhurried().sgd_epochs, seconds=7200.0)  # type: ignore[type-var]
     assert longer.history[4]["clock"]["reached"] < whole.history[3]["clock"]["reached"] == pytest.approx(1.0)
     assert {line["guarantee"] for line in longer.history} == {"held"}
+
+
+def test_without_its_budget_a_run_says_which_it_has(tmp_path: Path) -> None:
+    """What is listed of the two recipes is cut short: the remedy is not to be looked for among numbers."""
+    fitted(unhurried(), run=tmp_path / "run", stop=lambda generation: generation.k == 1)
+    with pytest.raises(RunError, match="give it again, budget=3600 or --budget 3600s") as refused:
+        fitted(run=tmp_path / "run")
+    assert max(map(len, str(refused.value).splitlines()[:-1])) < 250
+    assert fitted(budget=3600, run=tmp_path / "run", stop=lambda generation: generation.k == 2).history[1]["k"] == 2
 
 
 def test_a_run_of_a_budget_keeps_the_rules_that_it_began_with(tmp_path: Path) -> None:
@@ -347,6 +361,29 @@ def test_the_epochs_of_a_recipe_follow_a_budget() -> None:
     assert [timed.population_of(k) for k in (1, timed.generations)] == [4, 4]
 
 
+class Slow(nn.Module):
+    """A network that is slow without being large, which no count of operations foresees."""
+
+    passes = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        Slow.passes += 1
+        sleep(0.31)
+        return self.layer(x)
+
+
+def test_a_slow_network_is_measured_by_few_steps_and_gets_a_small_race() -> None:
+    """By its operations there would be time for 81 networks, and to score them all would take longer than all."""
+    task, Slow.passes = classify(Slow), 0
+    recipe = Recipe.within("40s", task, "loop")
+    assert recipe.population_of(1) == 9
+    assert Slow.passes < 20
+
+
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
@@ -379,7 +416,10 @@ def test_a_budget_in_place_of_a_recipe_is_explained() -> None:
     [
         ({"recipe": Recipe(), "rules": "pbt"}, "rules='pbt' make a recipe, and one is given"),
         ({"budget": 1e308}, r"budget=1e\+308 is not in"),
-        ({"budget": esgd.Work(samples=1e6), "extend": True, "run": "nowhere"}, "Give a time, all in all, or a longer"),
+        (
+            {"budget": esgd.Work(samples=1e6), "extend": True, "run": "nowhere"},
+            r"Give a longer recipe: result.recipe.extended\(20\)",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_a_folder_is_made(given: Any, words: str) -> None:

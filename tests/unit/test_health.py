@@ -161,8 +161,12 @@ def test_a_population_that_is_on_its_way_is_not_called_untrained() -> None:
 
 def test_the_last_generation_says_that_a_constant_answer_is_as_good() -> None:
     last = line(k=RECIPE.stage_count, best=0.499)
-    (note,) = examine(last, Noted(), RECIPE, ENOUGH, constant=0.5)
+    (note,) = examine(last, Noted(), RECIPE, ENOUGH, constant=0.5, ends=True)
     assert note.kind == "constant"
     assert "0.499, no better than that of a constant answer, 0.5" in note.text
-    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.6) == ()
-    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.0) == (), "of constant targets nothing can be said"
+    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.6, ends=True) == ()
+    assert examine(last, Noted(), RECIPE, ENOUGH, constant=0.0, ends=True) == (), "of constant targets nothing is said"
+    told = {**last, "notes": [{"kind": "constant", "text": "At the end …"}]}
+    longer = line(k=RECIPE.stage_count + 5, best=0.499)
+    (again,) = examine(longer, Noted.of([told]), RECIPE, ENOUGH, constant=0.5, ends=True)
+    assert again.kind == "constant", "a run that was extended has another end"

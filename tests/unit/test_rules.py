@@ -275,5 +275,8 @@ def test_data_of_unknown_length_are_trained_for_whole_epochs() -> None:
     x, y = learnable(64, seed=0)
     stream = esgd.Supervised(mlp, F.cross_entropy, train=lambda: [(x, y)], fitness=learnable(64, seed=1))
     assert all(stage.sgd_epochs == int(stage.sgd_epochs) for stage in rules.ours(stream).stages())
+    result = esgd.fit(stream, seed=0, engine="loop", progress=False)
+    assert len(result.history) == rules.ours(stream).generations
+    assert result.fitness < result.history[0]["best"]
     with pytest.raises(RecipeError, match="does not know how many batches"):
         rules.ours(stream, WORK)

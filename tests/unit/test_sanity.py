@@ -10,10 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset
 
 import esgd
 from esgd import Recipe, Supervised
+from esgd.cli.training import summary
 from esgd.operators import Perturbed
+from esgd.sizes import Timed
+from esgd.tasks.samples import READ, evenly_spaced
 from tests.command import esgd as command
 from tests.small import classify, mlp
 
@@ -88,6 +92,27 @@ def test_networks_that_are_all_one_are_noted() -> None:
     assert "identical" not in kinds(run(classify(make), Recipe(population=3, generations=1, start=Perturbed())))[0]
 
 
+class Listed(Dataset[Any]):
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+
+def test_nan_that_the_look_has_missed_is_named_when_all_have_diverged() -> None:
+    x, y = torch.randn(400, 10, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
+    assert 38 not in evenly_spaced(400, READ)
+    x[38] = torch.nan
+    task = Supervised(network(2), F.cross_entropy, train=Listed(x, y), fitness=(torch.randn(50, 10), y[:50]))
+    result = run(task, Recipe(population=3, generations=2, sgd_epochs=1))
+    assert [kind for line in kinds(result) for kind in line if kind in ("nan", "diverged")] == ["diverged", "nan"]
+    assert "the first at index 38." in notes(result)
+
+
 def test_notes_on_the_data_are_said_before_training_and_once(capfd: pytest.CaptureFixture[str]) -> None:
     run(tiny_features(), Recipe(population=3, generations=1, sgd_epochs=1), progress="plain")
     said = capfd.readouterr().err
@@ -133,6 +158,30 @@ x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) * 1e-4
 y = (x[:, 0] > 0).long()
 task = esgd.Supervised(lambda: nn.Linear(3, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
 """
+
+
+def test_a_run_whose_time_is_over_has_the_verdict_too() -> None:
+    clock = Timed(seconds=1e-4, shares=(1.0,), pace=(1e-3,), rest=(1e-5,))
+    result = run(tiny_features(), Recipe(population=3, generations=4, sgd_epochs=clock))
+    assert result.stopped == "the time of 0.0001 s is over"
+    assert "constant" in kinds(result)[-1]
+
+
+def test_a_run_that_is_extended_has_the_verdict_at_its_new_end(tmp_path: Path) -> None:
+    recipe = Recipe(population=3, generations=1, sgd_epochs=1)
+    folder = {"run": tmp_path / "r", "report": False}
+    assert "constant" in kinds(run(tiny_features(), recipe, **folder))[-1]
+    longer = run(tiny_features(), recipe.extended(3), extend=True, **folder)
+    assert ["constant" in line for line in kinds(longer)] == [True, False, True]
+
+
+def test_a_run_that_a_rule_stops_says_the_verdict(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its history lines are those of a run that was not stopped, so they do not have it."""
+    recipe = Recipe(population=3, generations=4, sgd_epochs=1)
+    result = run(tiny_features(), recipe, stop=lambda generation: generation.k == 2, progress="plain")
+    assert "note: At the end the best fitness is" in capfd.readouterr().err
+    assert "constant" not in kinds(result)[-1]
+    assert "no better than that of a constant answer" in str(summary(tmp_path, result)["verdict"])
 
 
 def test_the_summary_of_a_command_has_a_line_for_the_verdict(tmp_path: Path) -> None:

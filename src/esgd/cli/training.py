@@ -8,7 +8,9 @@ from typing import Any
 
 from esgd.errors import RecipeError
 from esgd.fit import fit
+from esgd.health import verdict
 from esgd.integrations import Tracker
+from esgd.protocols import Inspects
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
 from esgd.result import Result
@@ -73,6 +75,13 @@ def summary(folder: Path, result: Result) -> dict[str, Any]:
         "guarantee_held": held,
         "leader": last["leader"],
         "parameters": result.population.genome.size,
-        "verdict": next((note["text"] for note in last["notes"] if note["kind"] == "constant"), None),
+        "verdict": _verdict(result),
         "notes": [note["text"] for line in result.history for note in line["notes"]],
     }
+
+
+def _verdict(result: Result) -> str | None:
+    """That the run is no better than a constant answer, also where a rule has stopped it and no note says so."""
+    constant = result.task.constant_fitness() if isinstance(result.task, Inspects) else None
+    note = verdict(result.history[-1], constant)
+    return note and note.text

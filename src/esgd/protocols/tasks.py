@@ -122,6 +122,15 @@ class Inspects(Protocol):
 
 
 @runtime_checkable
+class SearchesData(Protocol):
+    """A task that can look through its training data for what makes every individual diverge."""
+
+    def search(self) -> Iterable[tuple[str, str]]:
+        """What was found: the kind and the text of each note. It is called after all have diverged, once in a run."""
+        ...
+
+
+@runtime_checkable
 class TriesTraining(Protocol):
     """A task that can try a training batch before anything is trained."""
 

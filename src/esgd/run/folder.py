@@ -50,6 +50,7 @@ MODEL = "model.safetensors"
 WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, STOP, "report.html", "run.png")
 ASIDE = tuple(f".{name}.new" for name in WRITTEN)  # what a crash leaves half-written
 OURS = (".lock", RECIPE, *ASIDE)  # what a run killed at its birth leaves
+LINES, WIDTH = 12, 240  # of the differences to another run that are shown, and characters of each
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ class RunFolder:
         found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
         of_recipe = all(each.startswith("recipe.") for each in found)
         if found and not (extend and of_recipe):
-            shown = "\n  ".join(found[:12])
-            more = " To continue where it has ended with another recipe: extend=True." if of_recipe else ""
+            shown = "\n  ".join(each if len(each) <= WIDTH else f"{each[: WIDTH - 2]} …" for each in found[:LINES])
+            further = f" To continue where it has ended with another recipe: extend=True.{_of_time(known)}"
+            more = further if of_recipe else ""
             raise RunError(
                 f"{str(self.path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}\nA run continues only with "
                 f"its own recipe, seed, data and network, or it would not be one run. Choose a new folder, or undo "
@@ -324,6 +326,16 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
     else:
         with RunFolder(located(path)).locked() as folder:
             yield folder
+
+
+def _of_time(manifest: Mapping[str, Any]) -> str:
+    """How a run is continued whose epochs follow a budget of time; nothing for another."""
+    epochs = manifest["recipe"].get("sgd_epochs")
+    seconds = epochs.get("seconds") if isinstance(epochs, Mapping) and epochs.get("kind") == "timed" else None
+    if not isinstance(seconds, int | float):
+        return ""
+    told = f"{seconds:.12g}"
+    return f" The run has a budget: give it again, budget={told} or --budget {told}s, and it keeps its plan."
 
 
 def _found(path: Path) -> Found:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from esgd.randomness import Seeds, global_randomness
+from esgd.tasks.batch_forms import BatchForm
+from esgd.tasks.datasets import Mapped
 from esgd.tasks.losses import Loss, compares_numbers
-from esgd.tasks.samples import Samples, evenly_spaced
+from esgd.tasks.samples import Samples, evenly_spaced, read_samples
 from esgd.tasks.sources import Concern, Source, Tensors
 from esgd.tasks.standardisation import ScaledLoss, ScaledNetwork
 
@@ -25,6 +27,7 @@ APART = 1e3  # the largest features in units of the smallest
 FAR = 100.0  # targets in units of 1: a new network answers about 0 ± 1
 CLASSES = 1000  # more different whole numbers are no classes, but words or identities
 SHARED = 0.01  # of the test samples that are in another split, too
+SEARCHED, PIECE = 10_000, 128  # samples of a dataset that are searched for NaN at most, and that are read at a time
 ROWS, KEYS = 200_000, 16  # samples that are compared between splits, and the numbers of each that are compared first
 
 
@@ -41,6 +44,19 @@ def concerns(
         yield from _shapes(train, loss, network)
     yield from _classes(splits)
     yield from _duplicates(splits)
+
+
+def search(split: Source, form: BatchForm) -> Iterator[Concern]:
+    """Where a dataset to train on first has NaN or inf. It is read piece by piece until one is found."""
+    if not isinstance(split, Mapped):
+        return  # tensors have none
+    for first in range(0, min(split.samples, SEARCHED), PIECE):
+        chosen = torch.arange(first, min(first + PIECE, split.samples))
+        samples = read_samples("train", split, chosen, form)
+        found = list(_not_finite(samples)) if samples else []
+        if found or samples is None:
+            yield from found
+            return
 
 
 def _not_finite(samples: Samples) -> Iterator[Concern]:

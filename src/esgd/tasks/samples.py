@@ -54,6 +54,11 @@ def some_samples(name: str, split: Source | None, form: BatchForm) -> Samples | 
         chosen = evenly_spaced(split.samples, READ)
     else:
         return None
+    return read_samples(name, split, chosen, form)
+
+
+def read_samples(name: str, split: Tensors | Mapped, chosen: Tensor, form: BatchForm) -> Samples | None:
+    """The samples at these places; None where a batch has no inputs and target to tell apart."""
     few = split if len(chosen) == split.samples and isinstance(split, Tensors) else split.some(chosen)
     ((_, batch),) = few.parts(len(chosen))
     try:

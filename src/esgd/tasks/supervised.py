@@ -18,7 +18,7 @@ from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import BatchForm
-from esgd.tasks.inspection import concerns
+from esgd.tasks.inspection import concerns, search
 from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
@@ -360,6 +360,9 @@ class Supervised:
         known = {name: split for name, split in self._splits.items() if name != "pick"}
         found = [some_samples(name, split, self._form) for name, split in known.items()]
         yield from concerns([each for each in found if each is not None], known, self._loss, network)
+
+    def search(self) -> Iterator[Concern]:
+        yield from search(self._train, self._form)
 
     def constant_fitness(self) -> float | None:
         return self._constant

@@ -316,6 +316,11 @@ def test_a_population_begins_a_new_run(result: esgd.Result) -> None:
     assert notes(fresh) == {}
 
 
+def test_rules_of_another_size_are_told_how_a_result_is_continued(result: esgd.Result) -> None:
+    with pytest.raises(RecipeError, match=r"by its own rules with result.recipe.extended\(12\)"):
+        esgd.fit(classify(batchnorm_mlp), seed=0, resume=result, progress=False)
+
+
 def test_a_result_of_other_data_is_not_continued(result: esgd.Result) -> None:
     with pytest.raises(FitnessError, match="scored again"):
         fit(LONGER, classify(batchnorm_mlp, fitness=random_data(70, seed=9)), resume=result)
