@@ -53,8 +53,8 @@ def _adapters(setup: Setup) -> Iterator[Note]:
     if has_other_adapters(setup.genome):
         yield Note(
             "adapters",
-            "The network has adapters of AdaLoRA, LoHa or LoKr. Of these the rows of the mates are averaged, not the "
-            "updates.",
+            "The network has adapters whose update is no product B·A, such as those of AdaLoRA, KaSA, LoHa, LoKr or "
+            "block-diagonal LoRA. Of these the rows of the mates are averaged, not the updates.",
         )
 
 

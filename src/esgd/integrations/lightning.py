@@ -68,9 +68,13 @@ REFUSED_HOOKS = (
 WATCHING_HOOKS = (
     *("on_fit_end", "on_train_end", "configure_callbacks", "teardown"),
     *("on_validation_start", "on_validation_end", "on_validation_epoch_start", "on_validation_epoch_end"),
-    *("on_validation_batch_start", "on_validation_batch_end"),
+    *("on_validation_batch_start", "on_validation_batch_end", "on_validation_model_zero_grad"),
+    *("on_save_checkpoint", "on_load_checkpoint"),
 )
 """Hooks that mostly watch. They are not called."""
+
+WATCHING_DATA = ("teardown", "on_exception", "state_dict", "load_state_dict")
+"""Hooks of a data module that are not called."""
 
 
 def fit(
@@ -107,6 +111,8 @@ def fit(
     first: Any = build(make_module, PROBE)
     base = _base(first, "LightningModule")
     _check_hooks(first, base, REFUSED_HOOKS)
+    if datamodule is None and _is_a(train_dataloaders, "LightningDataModule"):  # as Trainer.fit takes it, too
+        datamodule, train_dataloaders = train_dataloaders, None
     if datamodule is not None:
         _check_hooks(datamodule, _base(datamodule, "LightningDataModule"), TRANSFERS)
     check_trainer(trainer)
@@ -125,6 +131,9 @@ def fit(
         nonnegative=nonnegative,
     )
     unused = [name for name in WATCHING_HOOKS if _overrides(module, base, name)] + unused_of(trainer, monitor, mode)
+    if datamodule is not None:
+        source = _base(datamodule, "LightningDataModule")
+        unused += [f"{name} of the data module" for name in WATCHING_DATA if _overrides(datamodule, source, name)]
     if "engine" in settings:
         unused += precision_argument(trainer)
     if recipe is None:
@@ -177,6 +186,10 @@ def _base(value: Any, name: str) -> type:
     raise TaskError(f"a {type(value).__name__} is not a {name}.")
 
 
+def _is_a(value: Any, name: str) -> bool:
+    return any(each.__name__ == name for each in type(value).__mro__)
+
+
 def _check_hooks(module: Any, base: Any, refused: Iterable[str]) -> None:
     overridden = [name for name in refused if _overrides(module, base, name)]
     if overridden:
@@ -196,8 +209,10 @@ def _loaders(module: Any, datamodule: Any, train: Any, fitness: Any) -> tuple[An
     if datamodule is not None:
         if train is not None or fitness is not None:
             raise TaskError("data come from a datamodule or from loaders. Give one of them.")
-        datamodule.prepare_data()
-        datamodule.setup("fit")
+        with without_trainer("prepare_data of the data module"):
+            datamodule.prepare_data()
+        with without_trainer("setup of the data module"):
+            datamodule.setup("fit")
     home = module if datamodule is None else datamodule
     found = {"train": train, "val": fitness}
     for name, given in found.items():
@@ -220,7 +235,8 @@ def _loaders(module: Any, datamodule: Any, train: Any, fitness: Any) -> tuple[An
 def _called(home: Any, name: str) -> Any:
     """What a hook returns; None where it is the one that only raises."""
     try:
-        return getattr(home, name)()
+        with without_trainer(name):
+            return getattr(home, name)()
     except Exception as error:
         if type(error).__name__ == "MisconfigurationException":
             return None

@@ -25,6 +25,7 @@ from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import BatchForm
 from esgd.tasks.metrics import scalar
 from esgd.tasks.sources import Concern, CutsItself, Noted, Source
+from esgd.tasks.trial import fault, few_samples
 
 BATCH_SIZE = 32  # where a loader has batches of its own
 PROBE = Seeds(0, ("lightning",))
@@ -178,6 +179,13 @@ class LightningTask:
             if isinstance(split, Noted):
                 yield from split.notes
 
+    def try_training(self, network: nn.Module) -> None:
+        """Refuse a `training_step` that needs a `Trainer` or returns no loss. Other errors are raised in training."""
+        few = few_samples(self._train)
+        error = None if few is None else fault(self.loss, network, self._for("training_step", 0, few))
+        if isinstance(error, TaskError):
+            raise error
+
     def constant_fitness(self) -> None:
         """Not known: the loss is inside the module."""
 
@@ -293,9 +301,16 @@ def _step(module: nn.Module, name: str, batch: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def without_trainer(name: str) -> Iterator[None]:
-    """Say in a sentence that what is called so uses `self.trainer`."""
+    """Say in a sentence that what is called so uses `self.trainer` or `self.logger`."""
     try:
         yield
+    except AttributeError as error:
+        if error.name is None or error.obj is not None:
+            raise
+        raise TaskError(
+            f"{name} asks None for {error.name!r}. A population has no Trainer, so self.logger of a module and "
+            f"self.trainer of a data module are None. Use self.log, and give the rest as arguments."
+        ) from error
     except RuntimeError as error:
         if "not attached to a `Trainer`" in str(error):
             raise TaskError(

@@ -20,10 +20,10 @@ from esgd.work import Costs, expected_looks, sized
 
 REFUSED_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
     "gradient_clip_algorithm": ("norm", "Gradients are clipped by their norm."),
+    "fast_dev_run": (False, "Use a recipe with one generation."),  # sets the limits below, as the next one does
+    "overfit_batches": (0.0, "Give a loader of fewer samples."),
     "limit_train_batches": (1.0, "Give a loader of fewer samples."),
     "limit_val_batches": (1.0, "Give a loader of fewer samples."),
-    "overfit_batches": (0.0, "Give a loader of fewer samples."),
-    "fast_dev_run": (False, "Use a recipe with one generation."),
     "world_size": (1, "Use engine='pool' or engine='ray': every worker trains whole networks."),
 }
 """Arguments of a `Trainer` that would change the training, what they are by default, and what to do instead."""
@@ -34,6 +34,7 @@ NAMED_ARGUMENTS: Mapping[str, Any] = {
     "check_val_every_n_epoch": 1,
     "val_check_interval": 1.0,
     "reload_dataloaders_every_n_epochs": 0,
+    "_detect_anomaly": False,
 }
 
 REFUSED_CALLBACKS: Mapping[str, str] = {
@@ -103,6 +104,8 @@ def unused_of(trainer: Any, monitor: str, mode: str) -> list[str]:
     if trainer is None:
         return []
     found = _given(trainer, NAMED_ARGUMENTS)
+    if not _is_one_of(trainer.profiler, ("PassThroughProfiler",)):
+        found.append(f"{type(trainer.profiler).__name__} (the history has seconds)")
     for each in trainer.callbacks:
         if _is_one_of(each, ("EarlyStopping",)):
             found += _early_stopping(each, trainer, followed=_is_followed(each, monitor, mode))
@@ -145,7 +148,7 @@ def precision_argument(trainer: Any) -> list[str]:
 def _given(trainer: Any, usual: Mapping[str, Any]) -> list[str]:
     """Arguments that are not as usual, such as "min_epochs=2"."""
     values = {name: getattr(trainer, name, value) for name, value in usual.items()}
-    return [f"{name}={value!r}" for name, value in values.items() if value != usual[name]]
+    return [f"{name.lstrip('_')}={value!r}" for name, value in values.items() if value != usual[name]]
 
 
 def _is_usual(callback: Any) -> bool:

@@ -205,6 +205,12 @@ class EsgdClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """The probability of each class, (n, k), in the order of `classes_`."""
         return self._answers(X)
 
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """The logarithm of `predict_proba`, (n, k)."""
+        with np.errstate(divide="ignore"):  # of a probability that is 0 in float64
+            logarithms: NDArray[Any] = np.log(self._answers(X))
+        return logarithms
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each row, (n,)."""
         probable = self._answers(X).argmax(axis=1)

@@ -51,16 +51,22 @@ def network_maker(
 
 
 def check_outputs(module: Any, make: Callable[[], nn.Module], inputs: int, outputs: int, *, classes: bool) -> None:
-    """Refuse the user's `module` if its networks do not return a number for each class or target."""
+    """Refuse the user's `module` if its networks do not return a number for each class or target, or if they return
+    probabilities: the softmax is in the loss."""
     network = build(make, Seeds(0)).eval()
     dtype = next((p.dtype for p in network.parameters()), torch.float32)
     with global_randomness(0), torch.no_grad():
-        answer = network(torch.zeros(2, inputs, dtype=dtype))
+        answer = network(torch.tensor([[0.0], [1.0]], dtype=dtype).expand(2, inputs))
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if shape != (2, outputs):
         wanted = f"There are {outputs} classes" if classes else f"The number of targets is {outputs}"
         raise TaskError(
             f"module={shown(module)} returned the shape {shape} for 2 rows. {wanted}: return (n, {outputs})."
+        )
+    if classes and bool((answer >= 0).all()) and torch.allclose(answer.sum(dim=1), torch.ones(2, dtype=answer.dtype)):
+        raise TaskError(
+            f"module={shown(module)} returned probabilities, which are 1 in sum for every row. The loss is the cross "
+            f"entropy of logits, which has the softmax inside. Leave nn.Softmax out of the network."
         )
 
 
@@ -117,12 +123,19 @@ class TableNetwork(nn.Module):
 
 
 def _checked_widths(hidden: Any) -> tuple[int, ...]:
-    hidden = hidden.tolist() if isinstance(hidden, np.ndarray) else hidden
+    hidden = np.asarray(hidden).tolist() if _is_numpy(hidden) else hidden
     if not isinstance(hidden, Sequence) or isinstance(hidden, str) or not all(map(is_count, hidden)):
         raise TaskError(
             f"hidden={shown(hidden)} are no widths of hidden layers. Give whole numbers of 1 or more, such as (64, 64)."
         )
     return tuple(hidden)
+
+
+def _is_numpy(hidden: Any) -> bool:
+    """Whether widths are numbers of NumPy, as those of a search often are."""
+    return isinstance(hidden, np.ndarray) or (
+        isinstance(hidden, list | tuple) and any(isinstance(each, np.integer) for each in hidden)
+    )
 
 
 def _pair(scale: Scale) -> Tensor:

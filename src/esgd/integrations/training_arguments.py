@@ -94,7 +94,7 @@ OF_EVALUATION = frozenset(
 )
 """What `evaluate`, `predict` and `save_model` go by, as those of `Trainer` do."""
 
-NOT_IN_SELECTION = ("batch_eval_metrics", "include_for_metrics")
+NOT_IN_SELECTION = ("batch_eval_metrics", "include_for_metrics", "eval_do_concat_batches")
 """What changes how `compute_metrics` is called, and is not known where selection calls it."""
 
 REFUSED: Mapping[str, str] = {
@@ -117,14 +117,21 @@ REFUSED: Mapping[str, str] = {
 
 def check_arguments(args: Any) -> None:
     """Refuse by name what a population cannot be trained with."""
-    for name in _set(args):
+    given = _set(args)
+    for name in given:
         if name in REFUSED:
             raise RecipeError(
                 f"{name}={getattr(args, name)!r} cannot be taken over from TrainingArguments. {REFUSED[name]}"
             )
+    if "push_to_hub" in given and folder_of(args) is not None:
+        raise RecipeError(
+            f"push_to_hub=True uploads output_dir={args.output_dir!r} as a whole, and with it all networks of the run, "
+            f"which are in its folder esgd. Leave it out, and upload the folder that save_model writes with "
+            f"huggingface_hub.upload_folder; or use save_strategy='no', and no run is kept."
+        )
     select, _ = selection_of(args)
     for name in NOT_IN_SELECTION:
-        if select is not None and getattr(args, name, None):
+        if select is not None and name in given:
             raise RecipeError(
                 f"{name}={getattr(args, name)!r} cannot be used with metric_for_best_model={select!r}: selection gives "
                 f"compute_metrics the predictions and labels of the whole eval_dataset. Leave it out, or select by the "
@@ -150,7 +157,8 @@ def ignored(args: Any) -> list[str]:
     known = TAKEN | OF_EVALUATION | REFUSED.keys()
     if args.report_to in ([], "none", ["none"]):  # as it is here; the default of earlier versions is all that there is
         known |= {"report_to"}
-    return [f"{name}={getattr(args, name)!r}" for name in _set(args) if name not in known]
+    values = {name: getattr(args, name) for name in _set(args) if name not in known}
+    return [f"{name}={getattr(value, 'value', value)!r}" for name, value in values.items()]
 
 
 def work_of(args: Any, samples: int) -> float:

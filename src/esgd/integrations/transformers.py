@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from esgd.budget import Budget, Work, seconds_in
-from esgd.errors import MissingExtraError, RecipeError, TaskError
+from esgd.errors import MissingExtraError, RecipeError, TaskError, did_you_mean
 from esgd.fit import fit
 from esgd.integrations.short_races import LOOKS_SHARE, RACES, race
 from esgd.integrations.training_arguments import (
@@ -45,6 +45,16 @@ if TYPE_CHECKING:
 
 PADDING = -100
 """What `Trainer` fills up shorter batches with, and what losses of Hugging Face leave out."""
+
+INSTEAD: Mapping[str, str] = {
+    "push_to_hub": "Write a folder with save_model, and upload it with huggingface_hub.upload_folder.",
+    "create_model_card": "Its draft has the settings of one network. Those of the run are in result.recipe.",
+    "hyperparameter_search": "The population is the search: it draws learning rates around learning_rate.",
+    "state": "Every generation is in result.history.",
+    "optimizer": "Policies of the population are in result.history.",
+    "add_callback": "Follow a run with trackers=….",
+}
+"""What there is instead of methods and attributes of `Trainer` that scripts use most."""
 
 
 class EsgdTrainer:
@@ -82,6 +92,7 @@ class EsgdTrainer:
         compute_loss_func: None = None,
         callbacks: None = None,
         optimizers: tuple[None, None] = (None, None),
+        optimizer_cls_and_kwargs: None = None,
         recipe: Recipe | None = None,
         budget: Budget | None = None,
         engine: str | Engine = "auto",
@@ -94,8 +105,10 @@ class EsgdTrainer:
             )
         package = _package()
         args = package.TrainingArguments(output_dir="tmp_trainer") if args is None else args
-        refused = {"compute_loss_func": compute_loss_func, "callbacks": callbacks}
-        _check_given(refused | {"optimizers": None if optimizers == (None, None) else optimizers})
+        if not isinstance(args, package.TrainingArguments):
+            raise TaskError(f"args is a {type(args).__name__}. Give TrainingArguments(output_dir=…, …).")
+        refused = {"compute_loss_func": compute_loss_func, "optimizer_cls_and_kwargs": optimizer_cls_and_kwargs}
+        _check_given(refused | {"callbacks": callbacks or None, "optimizers": optimizers if any(optimizers) else None})
         _check_data(train_dataset, eval_dataset)
         check_arguments(args)
         if budget is not None:
@@ -129,6 +142,18 @@ class EsgdTrainer:
         """The network of the run, once there is one; before, the network that all start from."""
         network: nn.Module = self._trainer.model
         return network
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what there is instead of something that only a `Trainer` has."""
+        trainer = self.__dict__.get("_trainer")
+        if name.startswith("_") or trainer is None or name not in dir(trainer):
+            raise AttributeError(f"EsgdTrainer has no {name!r}.", name=name, obj=self)
+        raise AttributeError(
+            f"EsgdTrainer has no {name!r}. It is of a Trainer, which trains one network. "
+            f"{INSTEAD.get(name, 'Leave it out.')}",
+            name=name,
+            obj=self,
+        )
 
     def train(self, resume_from_checkpoint: Any = None) -> Result:
         """Train the population, or continue a run that was interrupted; afterwards `model` is its best network.
@@ -281,11 +306,13 @@ class _Metric:
 
         predictions, labels = self._gathered
         found = self._compute(EvalPrediction(predictions=predictions, label_ids=labels))
-        if self._name not in found:
-            raise RecipeError(
-                f"metric_for_best_model={self._name!r} is not among what compute_metrics returned: {sorted(found)}."
-            )
-        return float(found[self._name])
+        for name in (self._name, f"eval_{self._name}"):  # a Trainer adds eval_ to names that are without
+            if name in found:
+                return float(found[name])
+        raise RecipeError(
+            f"metric_for_best_model={self._name!r} is not among what compute_metrics returned: {sorted(found)}. "
+            f"{did_you_mean(str(self._name), found)}"
+        )
 
 
 def _hidden(network: nn.Module) -> tuple[str, ...]:
@@ -335,6 +362,7 @@ def _check_given(refused: dict[str, Any]) -> None:
             how = {
                 "callbacks": "Follow a run with trackers=…, and limit it with budget=….",
                 "optimizers": "Use recipe=Recipe(species=…).",
+                "optimizer_cls_and_kwargs": "Use recipe=Recipe(species=…).",
             }
             raise RecipeError(
                 f"{name} of Trainer cannot be taken over: a population has many optimizers and no single loop. "

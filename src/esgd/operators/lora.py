@@ -13,7 +13,7 @@ of the optimizer that comes from that mate fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +25,11 @@ from esgd.genome import Genome
 FACTORS = (("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"))
 """What PEFT, and loralib before it, call the factors of an adapter."""
 
-OTHER_FACTORS = ("lora_E", "hada_w", "lokr_w")
-"""How the names of factors begin whose update is no product B·A: B·diag(E)·A of AdaLoRA, LoHa and LoKr."""
+DIAGONALS = ("lora_E", "lora_diag")
+"""What stands between B and A in the update B·diag(E)·A of AdaLoRA and KaSA."""
+
+OTHER_FACTORS = (*DIAGONALS, "hada_w", "lokr_w")
+"""How the names of factors begin whose update is no product B·A: those with a diagonal, LoHa and LoKr."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,9 @@ class LoraProduct:
             a_mates = torch.stack([views[a].flatten(1) for views in each])
             if not all(torch.equal(a_mates[0], other) for other in a_mates[1:]):
                 b_mates = torch.stack([views[b].flatten(1) for views in each])
-                a_child, b_child = mean_product(a_mates.double(), b_mates.double(), torch.tensor(weights).double())
+                a_child, b_child = _of_experts(
+                    a_mates.double(), b_mates.double(), torch.tensor(weights).double(), _experts(genome, a)
+                )
                 child[a].copy_(a_child.view(child[a].shape))
                 child[b].copy_(b_child.view(child[b].shape))
             else:
@@ -64,22 +69,66 @@ class LoraProduct:
 
 
 def lora_pairs(genome: Genome) -> list[tuple[str, str]]:
-    """The names of A and B of every adapter of which both factors are trained. Those of AdaLoRA are no such pair."""
+    """The names of A and B of every adapter of which both factors are trained, and whose update is their product."""
     shapes = dict(zip(genome.names, genome.shapes, strict=True))
-    diagonals = {name for name, _ in genome.template.named_parameters() if "lora_E" in name}  # also frozen ones
     pairs = [(name, name.replace(a, b)) for name in genome.names for a, b in FACTORS if a in name.split(".")]
-    plain = [(a, b) for a, b in pairs if a.replace("lora_A", "lora_E") not in diagonals]
-    return [(a, b) for a, b in plain if b in shapes and _fit(shapes[a], shapes[b])]
+    fitting = [(a, b) for a, b in pairs if b in shapes and _fit(shapes[a], shapes[b])]
+    scaled = _with_diagonal(genome)
+    return [(a, b) for a, b in fitting if _place(a) not in scaled and not (_is_cut(genome, a) or _is_cut(genome, b))]
 
 
 def has_other_adapters(genome: Genome) -> bool:
-    """Whether there are trained adapters whose update is not B·A: AdaLoRA, LoHa, LoKr."""
-    return any(part.startswith(OTHER_FACTORS) for name in genome.names for part in name.split("."))
+    """Whether there are trained adapters whose update is not B·A: AdaLoRA, KaSA, LoHa, LoKr, block-diagonal LoRA."""
+    return any(
+        part.startswith(OTHER_FACTORS) or (part.startswith("lora_") and _is_cut(genome, name))
+        for name in genome.names
+        for part in name.split(".")
+    )
+
+
+def _with_diagonal(genome: Genome) -> set[tuple[str, str]]:
+    """The places of adapters that have a diagonal between A and B; it may be frozen."""
+    names = [name for name, _ in genome.template.named_parameters() if any(each in name for each in DIAGONALS)]
+    return {_place(name, DIAGONALS) for name in names if set(DIAGONALS) & set(name.split("."))}
+
+
+def _is_cut(genome: Genome, factor: str) -> bool:
+    """Whether a factor is block-diagonal, and its tensor has only the blocks."""
+    parent = genome.template.get_submodule(factor.rpartition(".")[0])
+    return int(getattr(parent, "nblocks", 1)) > 1
+
+
+def _experts(genome: Genome, a: str) -> int:
+    """How many products a pair has: one for each expert, where PEFT adapts a parameter of several."""
+    layer = genome.template.get_submodule(_place(a)[0])
+    return int(getattr(layer, "num_experts", 1)) if hasattr(layer, "parameter_name") else 1
+
+
+def _place(name: str, known: Collection[str] = tuple(a for a, _ in FACTORS)) -> tuple[str, str]:
+    """The layer and the adapter of a factor: what is before and behind "lora_A" in its name.
+
+    >>> _place("layers.0.lora_A.default.weight")
+    ('layers.0', 'default')
+    """
+    parts = name.removesuffix(".weight").split(".")
+    here = next(n for n, part in enumerate(parts) if part in known)
+    return ".".join(parts[:here]), ".".join(parts[here + 1 :])
 
 
 def _fit(a: torch.Size, b: torch.Size) -> bool:
     """Whether B·A is a product of matrices; of a convolution, with the places of its kernel in one row."""
     return len(a) >= 2 and len(b) >= 2 and a[0] == b[1:].numel()
+
+
+def _of_experts(
+    a: Float[Tensor, "rho R n"], b: Float[Tensor, "rho m R"], weights: Float[Tensor, " rho"], experts: int
+) -> tuple[Float[Tensor, "R n"], Float[Tensor, "m R"]]:
+    """A and B of all experts, each of rank r = R / experts: A has one after another, B the experts of every rank."""
+    if experts == 1:
+        return mean_product(a, b, weights)
+    a_each, b_each = a.unflatten(1, (experts, -1)), b.unflatten(2, (-1, experts))
+    children = [mean_product(a_each[:, e], b_each[..., e], weights) for e in range(experts)]
+    return torch.cat([each for each, _ in children]), torch.stack([each for _, each in children], dim=2).flatten(1)
 
 
 def mean_product(

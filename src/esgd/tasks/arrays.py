@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -45,12 +46,17 @@ def is_array(item: object) -> bool:
 
 
 def cast(
-    name: str, items: Sequence[Any], labels: Sequence[str], target: str = ""
+    name: str,
+    items: Sequence[Any],
+    labels: Sequence[str],
+    target: str = "",
+    takes: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Tensor, ...], tuple[Concern, ...]]:
     """Tensors of arrays, frames, or tensors that stay as they are; and a note on what became what.
 
     float64 becomes float32, the dtype of networks. Whole numbers become int64, the dtype of classes and of words;
-    bytes, such as those of images, do so in the target only.
+    bytes, such as those of images, do so in the target only. `takes` says of an item that the loss takes "classes", so
+    that whole numbers of any dtype become int64, or "numbers", so that they become float32.
 
     >>> cast("train", [np.zeros((2, 3)), np.ones(2, dtype=np.uint8)], ["x", "y"], target="y")[0][1].dtype
     torch.int64
@@ -61,7 +67,7 @@ def cast(
             found.append(item)
             continue
         array = _numbers(f"{name}[{label}]", item)
-        wanted = _wanted(array.dtype, target=label == target)
+        wanted = _for_loss(array, takes.get(label, "")) or _wanted(array.dtype, target=label == target)
         if wanted != array.dtype:
             changes.append(f"{name}[{label}] from {array.dtype} to {wanted}")
         found.append(torch.from_numpy(np.ascontiguousarray(array.astype(wanted))))
@@ -70,6 +76,15 @@ def cast(
     return tuple(found), (
         ("cast", f"Arrays were cast: {', '.join(changes)}. Cast them yourself to have another dtype."),
     )
+
+
+def _for_loss(array: np.ndarray[Any, Any], takes: str) -> np.dtype[Any] | None:
+    """The dtype of a target that a loss of torch's would refuse otherwise; None where it takes what it gets."""
+    kind = array.dtype.kind
+    whole = kind == "f" and array.ndim == 1 and bool((np.isfinite(array) & (array == np.rint(array))).all())
+    if takes == "classes" and (kind == "b" or whole):
+        return np.dtype(np.int64)
+    return np.dtype(np.float32) if takes == "numbers" and kind in "biu" else None
 
 
 def _wanted(dtype: np.dtype[Any], *, target: bool) -> np.dtype[Any]:

@@ -33,6 +33,15 @@ def compares_numbers(loss: Any) -> bool:
     return _is(loss.loss if isinstance(loss, ScaledLoss) else loss, *SQUARED, *ABSOLUTE, *BOTH)
 
 
+def targets_of(loss: Any) -> str:
+    """What a loss of torch's takes as targets and nothing else: "classes" or "numbers"; otherwise "".
+
+    >>> targets_of(F.cross_entropy), targets_of(F.binary_cross_entropy), targets_of(F.mse_loss)
+    ('classes', 'numbers', '')
+    """
+    return "classes" if _is(loss, *CLASSES) else "numbers" if _is(loss, *BINARY) else ""
+
+
 def constant_loss(loss: Loss, targets: Tensor) -> float | None:
     """The lowest mean loss that one answer for all samples has on these targets, (n,) or (n, …).
 

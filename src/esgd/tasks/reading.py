@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 
 from esgd.errors import TaskError
 from esgd.tasks import arrays
+from esgd.tasks.batch_forms import IN_DICTS
 from esgd.tasks.datasets import Iterated, Mapped
 from esgd.tasks.loaders import of_loader
 from esgd.tasks.reading_processes import Collate, MapStyle, plain
@@ -49,6 +50,8 @@ class Reader:
     workers: int = 0
     collate: Collate | None = None
     batch_size: int | None = None
+    target: str = IN_DICTS
+    takes: str = ""  # what the loss takes as targets: arrays are cast to it
 
     def source(self, name: str, data: Any) -> Source:
         """The source behind `data`; refuses by name what cannot be one."""
@@ -60,9 +63,11 @@ class Reader:
             data = data.tensors
         if isinstance(data, tuple | list) and data and all(map(_is_column, data)):
             labels = [str(n) for n in range(len(data))]
-            return _tensors(name, *arrays.cast(name, data, labels, target=labels[-1]))
+            last = labels[-1]
+            return _tensors(name, *arrays.cast(name, data, labels, target=last, takes={last: self.takes}))
         if isinstance(data, dict) and data and all(map(_is_column, data.values())):
-            return _tensors(name, *arrays.cast(name, list(data.values()), list(data)), names=tuple(data))
+            cast = arrays.cast(name, list(data.values()), list(data), takes={self.target: self.takes})
+            return _tensors(name, *cast, names=tuple(data))
         if isinstance(data, Formatted) and not isinstance(data, type):
             data = _with_tensors(data)
         collate = self.collate or default_collate

@@ -17,9 +17,9 @@ from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
-from esgd.tasks.batch_forms import BatchForm
+from esgd.tasks.batch_forms import IN_DICTS, BatchForm
 from esgd.tasks.inspection import concerns, search
-from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative
+from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative, targets_of
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
 from esgd.tasks.objectives import NoOutput, OfBatch, OfModel, OfOutput, checked_values, name_of, objective
@@ -108,7 +108,7 @@ class Supervised:
         known = never_negative(loss) if nonnegative is None else nonnegative
         self.nonnegative = not own and self.select is None and known
         given = None if batch_size is None else _checked_batch_size(batch_size)
-        read = Reader(workers, collate_fn, given)
+        read = Reader(workers, collate_fn, given, target or IN_DICTS, targets_of(loss))
         self._train = read.source("train", train)
         self.batch_size = given or _own_batch_size(self._train) or BATCH_SIZE
         self._fitness: Source | None = None if own else read.source("fitness", fitness)

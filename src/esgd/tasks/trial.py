@@ -33,12 +33,11 @@ def check_training(train: Source, fitness: Source | None, loss: Loss, network: n
 
     Where it takes neither, the cause may be that nothing was moved to a device yet; what is scored first explains it.
     """
-    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    batch, other = _some(train), None if fitness is None else _some(fitness)
-    if batch is None or other is None or trained > LARGEST:
+    batch, other = few_samples(train), None if fitness is None else few_samples(fitness)
+    if batch is None or other is None:
         return
-    error = _fault(loss, network, batch)
-    if error is None or _fault(loss, network, other) is not None:
+    error = fault(loss, network, batch)
+    if error is None or fault(loss, network, other) is not None:
         return
     raise TaskError(
         f"the network cannot be trained on train, although it can be scored on fitness: {type(error).__name__}: "
@@ -48,8 +47,13 @@ def check_training(train: Source, fitness: Source | None, loss: Loss, network: n
 
 
 @torch.no_grad()
-def _fault(loss: Loss, network: nn.Module, batch: Batch) -> Exception | None:
-    """What is raised when a copy of the network is given a batch. It is in eval mode, in which it counts nothing."""
+def fault(loss: Loss, network: nn.Module, batch: Batch) -> Exception | None:
+    """What is raised when a copy of the network is given a batch. It is in eval mode, in which it counts nothing.
+
+    None where nothing is raised, and for a network that is too large to be copied.
+    """
+    if sum(p.numel() for p in network.parameters() if p.requires_grad) > LARGEST:
+        return None
     frozen = {id(p): p for p in network.parameters() if not p.requires_grad}
     try:
         with global_randomness(Seeds(0).integer("trial")):
@@ -59,7 +63,7 @@ def _fault(loss: Loss, network: nn.Module, batch: Batch) -> Exception | None:
     return None
 
 
-def _some(split: Source) -> Batch | None:
+def few_samples(split: Source) -> Batch | None:
     """A batch of some samples; None where they can only be read as training reads them, or by processes that would
     have to be started for them."""
     if not isinstance(split, Tensors | Mapped) or split.samples < 2 or (isinstance(split, Mapped) and split.workers):

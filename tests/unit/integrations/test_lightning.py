@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     torchmetrics = pytest.importorskip("torchmetrics")
 
 from esgd.integrations.lightning import fit
+from esgd.integrations.lightning_task import LightningTask
 
 X = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, :2].prod(dim=1) > 0).long()
@@ -359,6 +360,29 @@ class Attached(Module):
         self.log("val_loss", float(self.trainer.max_epochs))
 
 
+class Pictured(Module):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.logger.experiment.add_image("first", batch[0])
+
+
+class Silent(Module):
+    """No loss: Lightning skips such a batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return None
+
+
+class Scheduling(Module):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.lr_schedulers().step()
+        return super().training_step(batch, batch_idx)
+
+
+class Sharded(Data):
+    def train_dataloader(self) -> Any:
+        return DataLoader(TensorDataset(), batch_size=8 * self.trainer.world_size)
+
+
 class Forgetful(Module):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_los", 1.0)
@@ -390,6 +414,10 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "ModelPruning of the Trainer changes the training.*Prune result.model",
     ),
     "self.trainer": (Attached, {}, "validation_step uses self.trainer"),
+    "self.logger": (Pictured, {}, "validation_step asks None for 'experiment'.*Use self.log"),
+    "the trainer of the data": (Module, {"datamodule": Sharded()}, "train_dataloader asks None for 'world_size'"),
+    "a debugging run": (Module, {"trainer": {"fast_dev_run": True}}, "fast_dev_run=(1|True) cannot"),
+    "few batches again and again": (Module, {"trainer": {"overfit_batches": 2}}, "overfit_batches=2 cannot"),
     "a monitor": (Forgetful, {}, "monitor='val_loss' is not what.*Did you mean 'val_los'"),
     "a reduction": (Largest, {}, "logs 'val_loss' with reduce_fx='max'"),
     "no monitor": (Module, {"monitor": None}, "monitor=None is no name"),
@@ -422,3 +450,28 @@ def test_what_cannot_be_done_is_refused_by_name_before_training(name: str) -> No
         changes = {**changes, "trainer": trainer(**changes["trainer"])}
     with pytest.raises(EsgdError, match=words):
         trained(make, **changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"), [(Silent, "training_step returned NoneType"), (Scheduling, "training_step uses self.trainer")]
+)
+def test_a_training_step_is_tried_before_anything_is_scored(
+    monkeypatch: pytest.MonkeyPatch, make: Any, words: str
+) -> None:
+    monkeypatch.setattr(LightningTask, "fitness", lambda *_: pytest.fail("a network was scored"))
+    with pytest.raises(EsgdError, match=words):
+        trained(make)
+
+
+def test_a_data_module_may_be_given_as_loaders_and_hooks_that_are_not_called_are_named() -> None:
+    class Closing(Data):
+        def teardown(self, stage: str) -> None:
+            """Not called."""
+
+    class Saving(Module):
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            """Not called."""
+
+    with pytest.warns(UserWarning, match="population: on_save_checkpoint, .*teardown of the data module") as caught:
+        trained(Saving, datamodule=None, train_dataloaders=Closing(), trainer=trainer(profiler="simple"))
+    assert "SimpleProfiler" in str(caught[0].message)

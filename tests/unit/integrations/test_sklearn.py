@@ -198,6 +198,11 @@ def test_a_finished_run_in_a_folder_is_not_trained_again(tmp_path: Any) -> None:
             TaskError,
             "returned the shape (2, 10) for 2 rows. There are 3 classes: return (n, 3).",
         ),
+        (
+            {"module": lambda a, b: nn.Sequential(nn.Linear(a, b), nn.Softmax(dim=1)), "hidden": None},
+            TaskError,
+            "returned probabilities, which are 1 in sum for every row",
+        ),
         ({"random_state": -1}, RecipeError, "random_state=-1 is no seed"),
         ({"random_state": True}, RecipeError, "random_state=True is no seed"),
         ({"verbose": "no"}, RecipeError, "verbose='no' is neither True"),
@@ -210,6 +215,16 @@ def test_what_contradicts_itself_is_refused_by_name(settings: Any, error: Any, w
     with pytest.raises(error) as caught:
         tiny(**settings).fit(X, Y)
     assert words in str(caught.value)
+
+
+def test_numbers_of_numpy_are_widths_as_a_search_gives_them() -> None:
+    widths = tiny(hidden=(np.int64(5),)).fit(X, Y)
+    assert np.array_equal(widths.predict_proba(X), tiny(hidden=(5,)).fit(X, Y).predict_proba(X))
+
+
+def test_logarithms_of_probabilities_are_those_of_the_probabilities() -> None:
+    fitted = tiny().fit(X, Y)
+    assert np.array_equal(np.exp(fitted.predict_log_proba(X)).round(12), fitted.predict_proba(X).round(12))
 
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,6 +348,11 @@ def test_a_budget_takes_the_place_of_the_epochs(tmp_path: Path) -> None:
             {"include_for_metrics": ["inputs"], "metric_for_best_model": "accuracy"},
             "include_for_metrics=.* cannot be used with metric_for_best_model",
         ),
+        (
+            {"eval_do_concat_batches": False, "metric_for_best_model": "accuracy"},
+            "eval_do_concat_batches=False cannot be used with metric_for_best_model",
+        ),
+        ({"push_to_hub": True}, "push_to_hub=True uploads .* all networks of the run.*save_strategy='no'"),
         ({"optim": "adafactor"}, "optim='adafactor' cannot be taken over"),
         ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type='polynomial' cannot be taken over"),
         (
@@ -370,15 +375,48 @@ def test_data_and_callbacks_that_do_not_fit_are_refused_by_name(tmp_path: Path) 
         trainer(tmp_path, model=bert())
     with pytest.raises(RecipeError, match="callbacks of Trainer cannot be taken over.*trackers=…"):
         trainer(tmp_path, callbacks=[transformers.EarlyStoppingCallback()])
+    with pytest.raises(RecipeError, match="optimizer_cls_and_kwargs of Trainer cannot be taken over"):
+        trainer(tmp_path, optimizer_cls_and_kwargs=(torch.optim.SGD, {}))
+    with pytest.raises(TaskError, match="args is a dict. Give TrainingArguments"):
+        trainer(tmp_path, args={"output_dir": "here"})
     with pytest.raises(TaskError, match="takes its arguments by name"):
         EsgdTrainer(bert(), arguments(tmp_path))
     with pytest.raises(TaskError, match="model_init needs trial"):
         trainer(tmp_path, cast("Any", lambda trial: bert()))
 
 
+def test_arguments_that_say_nothing_are_taken(tmp_path: Path) -> None:
+    trainer(tmp_path, recipe=Recipe(), callbacks=[], optimizers=(None, None), optimizer_cls_and_kwargs=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("push_to_hub", "upload_folder"), ("state", "result.history"), ("get_train_dataloader", "Leave it out")],
+)
+def test_what_only_a_trainer_has_is_refused_with_what_there_is_instead(tmp_path: Path, name: str, instead: str) -> None:
+    population = trainer(tmp_path, recipe=Recipe())
+    with pytest.raises(AttributeError, match=f"EsgdTrainer has no '{name}'. It is of a Trainer.*{instead}"):
+        getattr(population, name)
+    assert not hasattr(population, "_unknown")
+    with pytest.raises(AttributeError, match="EsgdTrainer has no 'eval'.$"):
+        population.eval()
+
+
+def test_names_of_metrics_may_begin_with_eval_as_for_trainer(tmp_path: Path) -> None:
+    def prefixed(prediction: Any) -> dict[str, float]:
+        return {f"eval_{name}": value for name, value in accuracy(prediction).items()}
+
+    args = arguments(tmp_path, metric_for_best_model="accuracy")
+    population = trainer(tmp_path, args=args, compute_metrics=prefixed, recipe=Recipe())
+    network = population.model.eval()
+    assert -population.task.fitness(network, None) == population.evaluate()["eval_accuracy"]
+
+
 def test_what_is_not_followed_is_listed_in_one_warning(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"are not followed: (?=.*logging_steps=7)(?=.*save_steps=9)"):
         trainer(tmp_path, args=arguments(tmp_path, logging_steps=7, save_steps=9))
+    with pytest.warns(UserWarning, match="not followed: eval_strategy='epoch'.$"):
+        trainer(tmp_path, args=arguments(tmp_path, eval_strategy="epoch"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trainer(tmp_path, recipe=Recipe())

@@ -216,6 +216,30 @@ def test_arrays_become_the_tensors_that_networks_take_with_a_note(x: Any, y: Any
     assert "train[0] from float64 to float32, train[1] from" in text
 
 
+@pytest.mark.parametrize(
+    ("loss", "y", "dtype"),
+    [
+        (F.cross_entropy, np.array([True, False]), torch.int64),
+        (nn.CrossEntropyLoss(), np.array([1.0, 0.0]), torch.int64),
+        (F.cross_entropy, np.array([[0.5, 0.5], [0.0, 1.0]]), torch.float32),
+        (F.binary_cross_entropy_with_logits, np.array([[1, 0], [0, 1]]), torch.float32),
+        (nn.BCEWithLogitsLoss(), np.array([[True, False], [False, True]]), torch.float32),
+        (F.mse_loss, np.array([[1, 0], [0, 1]]), torch.int64),
+    ],
+    ids=["bool", "whole numbers", "probabilities", "binary", "binary bool", "regression"],
+)
+def test_targets_become_what_the_loss_takes_with_a_note(loss: Any, y: Any, dtype: torch.dtype) -> None:
+    x = np.zeros((2, 3), dtype=np.float32)
+    for data in ((x, y), {"input": x, "labels": y}):
+        task = Supervised(lambda: nn.Linear(3, 2), loss, train=data, fitness=data)
+        ((_, batch),) = task.parts()
+        target = batch[-1] if isinstance(batch, tuple) else batch["labels"]
+        assert target.dtype == dtype
+        assert torch.isfinite(task.loss(task.model(), batch))
+        changed = torch.from_numpy(y).dtype != dtype
+        assert any(kind == "cast" for kind, _ in task.look(task.model())) == changed
+
+
 def test_a_column_of_text_is_refused_by_its_name() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "city": ["Kyiv", "Lima"]})
     with pytest.raises(TaskError, match=r"train\[0\] has columns that are not numbers: 'city'"):
