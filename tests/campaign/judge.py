@@ -11,16 +11,24 @@ from tests.campaign.isolation import descendants
 from tests.campaign.victim import Act, Ended, esgd, wait_until
 
 SHARED_MEMORY = Path("/dev/shm")
+LINGERING = 10.0
+"""Seconds for which processes may outlive a command."""
 
 
 def ends_the_same(
-    ground: Ground, like: Path, words: tuple[str, ...], *, besides: tuple[str, ...] = (), prepare: Act = lambda: None
+    ground: Ground,
+    like: Path,
+    words: tuple[str, ...],
+    *,
+    besides: tuple[str, ...] = (),
+    prepare: Act = lambda: None,
+    lingering: float = LINGERING,
 ) -> str | None:
     """Give the command again that was cut short: it succeeds, and the folder is that of an undisturbed run."""
     again = esgd(*words, cwd=ground.folder, prepare=prepare)
     if again.code != 0:
         return str(again)
-    return unclean(again) or is_same(ground, like, besides=besides) or left_over(ground)
+    return unclean(again) or is_same(ground, like, besides=besides) or left_over(ground, seconds=lingering)
 
 
 def is_same(ground: Ground, like: Path, *, besides: tuple[str, ...] = ()) -> str | None:
@@ -46,7 +54,7 @@ def refuses(ended: Ended, *names: str) -> str | None:
     return unclean(ended)
 
 
-def left_over(ground: Ground, *, seconds: float = 10.0) -> str | None:
+def left_over(ground: Ground, *, seconds: float = LINGERING) -> str | None:
     """No process is left of those that the case began, and nothing in shared memory."""
 
     def gone() -> bool:

@@ -57,7 +57,8 @@ class Kill:
             ended = victim.wait()
             if ended.code not in (0, -signal.SIGKILL):  # 0: it was quicker
                 return str(ended)
-        return judge.ends_the_same(ground, scenario.like(ground.root), scenario.words)
+        like, lingering = scenario.like(ground.root), scenario.lingering
+        return judge.ends_the_same(ground, like, scenario.words, lingering=lingering)
 
     def _aim(self, run: Path, change: int | None) -> None:
         if change is not None:

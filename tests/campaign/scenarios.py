@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.campaign import reference
 from tests.campaign.case import Ground, Unavailable
+from tests.campaign.judge import LINGERING
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Scenario:
     begin: Callable[[Path, Path], object] = lambda root, home: None
     seconds: float = 1.2
     """How long it takes, about: random moments are drawn from this span."""
+    lingering: float = LINGERING
+    """Seconds for which processes of it may stay when it is killed."""
 
 
 def _half(root: Path, home: Path) -> None:
@@ -45,7 +48,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "mend": Scenario(reference.RESUME, reference.finished, _spoilt),
     "compare": Scenario(reference.COMPARE, reference.compared, seconds=2.5),
     "pool": Scenario(_engine("pool:workers=2"), reference.finished, seconds=6.0),
-    "ray": Scenario(_engine("ray:workers=2"), reference.finished, seconds=15.0),
+    "ray": Scenario(_engine("ray:workers=2"), reference.finished, seconds=15.0, lingering=90.0),  # docs/cluster.md: 61
 }
 
 

@@ -22,11 +22,11 @@ from tests.campaign.victim import esgd, start, wait_until
 
 PLAN = Plan(full=196, quick=12, suite=1, limit=180.0)
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, TERMINATED, HUNG_UP = 130, 143, 129
 ENDS = {
     "SIGINT": (0, INTERRUPTED, -signal.SIGINT),
     "SIGTERM": (0, TERMINATED, -signal.SIGTERM),
-    "SIGHUP": (0, -signal.SIGHUP),
+    "SIGHUP": (0, HUNG_UP, -signal.SIGHUP),
 }
 """How a command ends that gets a signal; 0: it was quicker."""
 BUSY = "is being written by another process"

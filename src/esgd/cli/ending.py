@@ -1,8 +1,8 @@
 """How a command ends.
 
 Exit codes: 0 success; 2 the input is wrong, or the machine has too little of something, and the message says what to
-do; 3 a run folder cannot be read, written or continued; 130 interrupted, or 143 terminated, and the message says how to
-continue; 1 a defect of esgd.
+do; 3 a run folder cannot be read, written or continued; 130 interrupted, 143 terminated, 129 its terminal closed, and
+the message says how to continue; 1 a defect of esgd.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from types import FrameType
 from esgd._limits import shortage
 from esgd.cli.app import app
 from esgd.errors import EsgdError, RunError
+
+TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""SIGHUP comes when the terminal is closed; Windows has none."""
 
 AGAIN = 0.01
 """Seconds after which an interrupt that was ignored is sent again: Python has forgotten the first one by then."""
@@ -57,9 +60,10 @@ def _end_at_once_when_interrupted() -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Answer SIGTERM as Ctrl-C: what is open is closed, workers end, and the run says how to continue.
+    """Answer SIGTERM and SIGHUP as Ctrl-C: what is open is closed, workers end, and the run says how to continue.
 
-    The exit code is told here, because typer makes 130 of every interrupt.
+    The exit code is told here, because typer makes 130 of every interrupt. With its terminal a command may have lost
+    what it writes to. A signal that is ignored stays so: nohup does that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -70,15 +74,17 @@ def _terminable() -> Iterator[None]:
         received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    heeded = [number for number in TERMINATING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, OSError):
         if received:
-            sys.exit(143)
+            sys.exit(128 + received[0])
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, answer in before.items():
+            signal.signal(number, answer)
 
 
 @contextmanager

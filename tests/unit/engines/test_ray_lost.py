@@ -88,12 +88,13 @@ def test_a_process_of_ray_that_dies_is_named_and_the_run_can_be_continued(
     assert esgd("verify", "r", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_driver_that_is_terminated_takes_its_ray_down_and_says_how_to_continue(
-    driver: Driver, tmp_path: Path
+    driver: Driver, tmp_path: Path, number: signal.Signals
 ) -> None:
-    driver.process.send_signal(signal.SIGTERM)
+    driver.process.send_signal(number)
     code, said = driver.ended()
-    assert code == 143, said
+    assert code == 128 + number, said
     assert "generations are saved in r. To continue: esgd resume r --allow-code own" in said
     assert "Traceback" not in said
     assert esgd("verify", "r", cwd=tmp_path).returncode == 0

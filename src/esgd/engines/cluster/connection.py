@@ -144,15 +144,14 @@ def _said(error: Exception) -> str:
 def _uninterrupted() -> Iterator[None]:
     """Put off Ctrl-C until Ray is complete: only then does it know what it has to take down again.
 
-    The same for SIGTERM where the program answers it itself, as the command line does; that answer stays in place.
-    Where it does not, Ray's own ends the program and takes Ray down.
+    The same for SIGTERM and SIGHUP where the program answers them itself, as the command line does; that answer stays.
+    Where it does not answer SIGTERM, Ray's own ends the program and takes Ray down.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received, answered = list[int](), [signal.SIGINT]
-    if callable(signal.getsignal(signal.SIGTERM)):
-        answered.append(signal.SIGTERM)
+    received, others = list[int](), (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
+    answered = [signal.SIGINT, *(each for each in others if each and callable(signal.getsignal(each)))]
     before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in answered}
     keep = {"set_sigterm_handler": lambda handler: None} if signal.SIGTERM in before else {}
     try:
