@@ -37,6 +37,8 @@ TOP = {
     "half": ("recipe.toml", "manifest.json", "history.jsonl", "model.safetensors", ".lock"),
 }
 DRAWN = ("report.html", "run.png")
+NO_REPORT = "No report: "
+"""What a run says that is complete but for its pictures."""
 REPORTED = ("history.jsonl", "manifest.json", *DRAWN)
 REPORT, EXPORT = ("report", "run"), ("export", "run", "--out", "export")
 INNER = ("state.json", "tensors.safetensors")
@@ -107,10 +109,12 @@ class Damage:
         besides = (DAMAGED, *self._given_up(), *(() if drawn else DRAWN))
         prepare = (lambda: None) if drawn else without_report
         resumed = esgd(*reference.RESUME, cwd=ground.folder, prepare=prepare)
-        if resumed.code == 0:
-            return judge.unclean(resumed) or judge.is_same(ground, like, besides=besides)
         names = [path.relative_to(ground.run).as_posix() for path in harmed]
-        wrong = judge.refuses(resumed, *names, *(Path(name).parts[1] for name in names if "/" in name))
+        unreported = drawn and NO_REPORT in resumed.said and names[0] in resumed.said
+        if resumed.code == 0 and not unreported:
+            return judge.unclean(resumed) or judge.is_same(ground, like, besides=besides)
+        told = (*names, *(Path(name).parts[1] for name in names if "/" in name))
+        wrong = judge.unclean(resumed) if unreported else judge.refuses(resumed, *told)
         for path, name in zip(harmed, names, strict=True):
             remove(path)
             whole = original / name

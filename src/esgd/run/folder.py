@@ -85,6 +85,7 @@ class RunFolder:
         with explained(self.path, "Opening the run folder", "Nothing was written."):
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_own()
+            _check_lock(self.path / ".lock")
             lock = FileLock(self.path / ".lock", timeout=0)
             try:
                 lock.acquire()
@@ -326,6 +327,12 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
     else:
         with RunFolder(located(path)).locked() as folder:
             yield folder
+
+
+def _check_lock(file: Path) -> None:
+    """Refuse what a lock could be held on, and is no file that a run makes: a FIFO, a device."""
+    if file.exists() and not file.is_file():
+        raise RunError(f"{str(file)!r} is not a regular file. A run makes it to keep other processes out. Remove it.")
 
 
 def _of_time(manifest: Mapping[str, Any]) -> str:

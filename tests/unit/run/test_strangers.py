@@ -205,6 +205,18 @@ def test_a_link_in_place_of_what_a_run_owns_is_refused(home: Path, what: str) ->
     assert (sorted(elsewhere.iterdir()) if elsewhere.is_dir() else elsewhere.read_bytes()) == before
 
 
+def test_a_pipe_in_place_of_the_lock_is_refused(home: Path) -> None:
+    """A process can hold a lock on it; but a run makes a file, and `resume` leaves a folder whole."""
+    lock = home / "run" / ".lock"
+    lock.unlink(missing_ok=True)
+    os.mkfifo(lock)
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert ".lock' is not a regular file" in refused.stderr
+    lock.unlink()
+    assert resume(home).returncode == 0
+
+
 def test_a_link_in_place_of_the_checkpoints_deletes_nothing_elsewhere(home: Path) -> None:
     elsewhere = home / "elsewhere"
     (home / "run" / "checkpoint").rename(elsewhere)
