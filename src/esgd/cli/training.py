@@ -84,4 +84,4 @@ def _verdict(result: Result) -> str | None:
     """That the run is no better than a constant answer, also where a rule has stopped it and no note says so."""
     constant = result.task.constant_fitness() if isinstance(result.task, Inspects) else None
     note = verdict(result.history[-1], constant)
-    return note and note.text
+    return note.text if note else None

@@ -138,9 +138,9 @@ def check_arguments(args: Any) -> None:
                 f"loss."
             )
     for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
-        if (given := word(getattr(args, name))) not in known:
+        if (value := word(getattr(args, name))) not in known:
             raise RecipeError(
-                f"{name}={given!r} cannot be taken over from TrainingArguments. {did_you_mean(given, known)} Use one "
+                f"{name}={value!r} cannot be taken over from TrainingArguments. {did_you_mean(value, known)} Use one "
                 f"of {', '.join(map(repr, known))}, or recipe=Recipe(species=…)."
             )
     shape, keywords = word(args.lr_scheduler_type), args.lr_scheduler_kwargs or {}

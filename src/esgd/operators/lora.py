@@ -25,6 +25,8 @@ from esgd.genome import Genome
 FACTORS = (("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"))
 """What PEFT, and loralib before it, call the factors of an adapter."""
 
+FIRST = tuple(first for first, _ in FACTORS)
+
 DIAGONALS = ("lora_E", "lora_diag")
 """What stands between B and A in the update B·diag(E)·A of AdaLoRA and KaSA."""
 
@@ -104,7 +106,7 @@ def _experts(genome: Genome, a: str) -> int:
     return int(getattr(layer, "num_experts", 1)) if hasattr(layer, "parameter_name") else 1
 
 
-def _place(name: str, known: Collection[str] = tuple(a for a, _ in FACTORS)) -> tuple[str, str]:
+def _place(name: str, known: Collection[str] = FIRST) -> tuple[str, str]:
     """The layer and the adapter of a factor: what is before and behind "lora_A" in its name.
 
     >>> _place("layers.0.lora_A.default.weight")
