@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import signature
 from math import inf, isnan
+from numbers import Real
 from typing import Any
 
 import torch
@@ -126,11 +128,25 @@ def check_policy(policy: Any, *, with_rate: bool = False) -> None:
 
 
 def check_trainable(policy: Policy) -> None:
-    """Refuse numbers that torch cannot multiply weights by, and what could not be written down."""
+    """Refuse numbers that torch cannot multiply weights by, what it would refuse in the first step only, and what could
+    not be written down."""
+    usual = _defaults(optimizer_class(policy.optimizer))
     for name, value in policy.hyper.items():
         if isinstance(value, int | float) and GREATEST < abs(value) < inf:
             raise RecipeError(f"{name}={shown(value)} of a policy is too large to train with in float32. Correct it.")
+        if isinstance(usual.get(name), bool) and not isinstance(value, bool):
+            raise RecipeError(f"{name}={shown(value)} of {policy.optimizer!r} is neither true nor false. Correct it.")
+        if isinstance(usual.get(name), int | float) and not isinstance(value, Real):
+            raise RecipeError(f"{name}={shown(value)} of {policy.optimizer!r} is not a number. Correct it.")
     policy.record()
+
+
+@cache
+def _defaults(cls: type[torch.optim.Optimizer]) -> Mapping[str, Any]:
+    """What a torch optimizer takes unless it is told; nothing of others, which may take what they like."""
+    if not cls.__module__.startswith("torch.optim"):
+        return {}
+    return {name: each.default for name, each in signature(cls).parameters.items()}
 
 
 def check_clip_norm(clip_norm: float | None) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from esgd import Policy
 from esgd.errors import RecipeError
-from esgd.policies import optimizer_class
+from esgd.policies import check_trainable, optimizer_class
 from esgd.schedules import Constant, Cosine, Steps, Tail
 from tests.small import RECORDING_SGD, RecordingSgd
 
@@ -83,3 +83,20 @@ def test_an_optimizer_is_named_by_its_class(name: str, cls: type) -> None:
 def test_an_unknown_optimizer_is_explained(name: str, says: str) -> None:
     with pytest.raises(RecipeError, match=says):
         optimizer_class(name)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "sentence"),
+    [
+        ({"lr": 0.1, "momentum": 0.9, "nesterov": "yes"}, "nesterov='yes' of 'sgd' is neither true nor false"),
+        ({"lr": 0.1, "maximize": 1}, "maximize=1 of 'sgd' is neither true nor false"),
+        ({"lr": 0.1, "momentum": 0.9, "dampening": "none"}, "dampening='none' of 'sgd' is not a number"),
+    ],
+)
+def test_what_torch_would_refuse_in_its_first_step_is_refused_before(hyper: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        check_trainable(Policy(optimizer="sgd", hyper=hyper))
+
+
+def test_optimizers_of_ones_own_take_what_they_like() -> None:
+    check_trainable(Policy(optimizer=RECORDING_SGD, hyper={"lr": 0.1, "nesterov": "yes"}))
