@@ -57,6 +57,8 @@ class Spending:
             object.__setattr__(self, name, tuple(map(float, numbers)))
 
     def __call__(self, situation: Situation) -> float:
+        if not situation.history:
+            return value_of(self.epochs, situation.k)
         return self.turn(situation.k, situation.generations, situation.history).epochs
 
     def turn(self, k: int, generations: int, history: Sequence[Mapping[str, Any]] | None = None) -> Turn:

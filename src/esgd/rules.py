@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from esgd._recipe_validation import MOST_SCHEDULED
 from esgd._validation import LARGEST, check_number
 from esgd.errors import RecipeError, did_you_mean
 from esgd.operators import (
@@ -90,6 +91,10 @@ TRUNKS = 2  # individuals that a race leaves
 FEWEST, MOST = 3, 15  # generations after the race
 TEST_SHARE = 0.1  # of the work, that a range test may take
 
+_FITNESS_SHARE = "It is the share of the work that may be spent on looking at the fitness. Use 0.2."
+_POPULATION = "It is the number of networks that are trained. Use for example 16."
+_GENERATIONS = "It is the number of times that the fitness is looked at. Use for example 10."
+
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
@@ -110,6 +115,7 @@ def ours(
     drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than a tenth of
     it.
     """
+    check_number("fitness_share", fitness_share, at_least=0, at_most=1, meaning=_FITNESS_SHARE)
     buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
         return _race(_rungs(FOUNDERS), (1, 3, 4), 4, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
@@ -195,7 +201,7 @@ def paper(task: Task, work: float) -> Recipe:
     check_work(work)
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
-    generations = max(1, int(work / once))
+    generations = min(MOST_SCHEDULED, max(1, int(work / once)))
     whole = sized(
         task,
         work,
@@ -251,8 +257,8 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
     Each interval between two selections is `growth` times as long as the one before it.
     """
     check_number("growth", growth, at_least=0.1, at_most=10, meaning="It is the ratio of two intervals. Use 1.3.")
-    check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning="Use for example 16.")
-    check_number("generations", generations, at_least=1, at_most=100, whole=True, meaning="Use for example 10.")
+    check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
+    check_number("generations", generations, at_least=1, at_most=100, whole=True, meaning=_GENERATIONS)
     lengths = [growth**k for k in range(generations)]
     return sized(
         task,
@@ -294,6 +300,7 @@ def papa(task: Task, work: float, *, population: int = 8, generations: int = 20)
 
 def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
     """A greedy soup (Wortsman et al., 2022) of networks that were trained apart."""
+    check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
     generations = 10
     return sized(
         task,
@@ -323,6 +330,8 @@ def swa(task: Task, work: float, *, lr: float = 0.05) -> Recipe:
 
 def _independent(task: Task, population: int, epochs: float, species: Species, *, generations: int = 10) -> Recipe:
     """Networks that are trained apart, without interruption; `generations` are the looks at their fitness."""
+    check_number("population", population, at_least=1, at_most=LARGEST, whole=True, meaning=_POPULATION)
+    check_number("generations", generations, at_least=1, at_most=MOST_SCHEDULED, whole=True, meaning=_GENERATIONS)
     return Recipe(
         population=population,
         offspring=0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import ceil, isfinite, log2
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from esgd._averages import IterateAverage
 from esgd._validation import check_number
+from esgd.budget import MOST_WORK
 from esgd.engines.fitness import statistics_layers
 from esgd.engines.sgd import repeats, whole_and_rest
 from esgd.errors import RecipeError, TaskError
@@ -87,22 +89,31 @@ def range_test_work(costs: Costs, species: SpeciesLike) -> float:
 def expected_looks(costs: Costs, recipe: Recipe) -> float:
     """The part of it that is spent on looking at the fitness."""
     start = recipe.population_of(1) + 1 + len(recipe.immigrants)  # its leader is taken twice
-    return costs.look * start + sum(times * _looks_in(costs, recipe, stage) for times, stage in alike(recipe))
+    spent = _looks_in(costs, recipe)
+    return costs.look * start + sum(times * spent(stage) for times, stage in alike(recipe))
 
 
-def _looks_in(costs: Costs, recipe: Recipe, stage: Stage) -> float:
-    """The part of it that one generation spends."""
-    looks = stage.population * measurements(recipe.backoff, stage.sgd_epochs) + expected_evaluations(recipe, stage)
-    return costs.look * looks + costs.pick * stage.elites
+def _looks_in(costs: Costs, recipe: Recipe) -> Callable[[Stage], float]:
+    """The part of it that one generation spends. SGD steps of equal length are rehearsed once."""
+    measured = cache(partial(measurements, recipe.backoff))
+
+    def spent(stage: Stage) -> float:
+        looks = stage.population * measured(stage.sgd_epochs) + expected_evaluations(recipe, stage)
+        return costs.look * looks + costs.pick * stage.elites
+
+    return spent
 
 
 def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
     """Generations that are alike, and how many. Where no size changes and epochs are whole all K are, and K may be any
     number."""
-    tuning = [(1, stage) for stage in recipe.stages(after=recipe.generations)]
-    if recipe.is_scheduled or isinstance(recipe.sgd_epochs, float):
+    if recipe.is_scheduled:
         return [(1, stage) for stage in recipe.stages()]
-    return [(recipe.generations, next(recipe.stages())), *tuning]
+    first, tuning = next(recipe.stages()), [(1, stage) for stage in recipe.stages(after=recipe.generations)]
+    if isinstance(recipe.sgd_epochs, float):
+        begins = (k * recipe.sgd_epochs for k in range(recipe.generations))
+        return [*((1, replace(first, k=k, before=before)) for k, before in enumerate(begins, start=1)), *tuning]
+    return [(recipe.generations, first), *tuning]
 
 
 def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
@@ -142,7 +153,7 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
 def spending(task: Task, recipe: Recipe) -> Recipe:
     """The recipe with epochs that follow the ledger: work that is planned and not spent is trained with later."""
     costs, stages = Costs.of(task, recipe), list(recipe.stages())
-    rest = [_looks_in(costs, recipe, stage) for stage in stages]
+    rest = list(map(_looks_in(costs, recipe), stages))
     rest[0] += expected_looks(costs, recipe) - sum(rest) + range_test_work(costs, recipe.species)
     epochs = tuple(stage.sgd_epochs for stage in stages)
     sgd = tuple(stage.population * costs.sgd(stage.sgd_epochs, stage.before) for stage in stages)
@@ -182,7 +193,11 @@ def statistics_needed(task: Task, *, error: float = 0.05, most: int = 1024) -> i
 def check_work(work: object) -> None:
     """Refuse what is no amount of work."""
     check_number(
-        "work", work, above=0, meaning="It is the number of samples that a run may spend. Use for example 5e6."
+        "work",
+        work,
+        above=0,
+        at_most=MOST_WORK,
+        meaning="It is the number of samples that a run may spend. Use for example 5e6.",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -9,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import esgd
-from esgd import rules
+from esgd import rules, work
+from esgd._serialization import read_toml
 from esgd.errors import RecipeError
 from esgd.genome import Genome
 from esgd.ledger import passes
 from esgd.operators import Anchor, Never, PerGeneration
 from esgd.rules import RULES
+from esgd.schedules import CosineRun
 from esgd.testing.evidence import contents, difference
-from esgd.work import Costs, expected_work, statistics_needed
+from esgd.work import Costs, expected_looks, expected_work, measurements, statistics_needed
 from tests.command import esgd as command
 from tests.small import CLASSES, batchnorm_mlp, mlp, random_data
 
@@ -73,8 +78,10 @@ def test_statistics_of_batchnorm_are_paid_for() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_rules_can_be_written_down_and_read_back(name: str) -> None:
-    table = RULES[name](task(), WORK).to_dict()
-    assert esgd.Recipe.from_dict(table).to_dict() == table
+    recipe = RULES[name](task(), WORK)
+    read = esgd.Recipe.from_dict(read_toml(tomli_w.dumps(recipe.to_dict())))
+    assert read.to_dict() == recipe.to_dict()
+    assert list(read.stages()) == list(recipe.stages())
 
 
 @pytest.mark.slow
@@ -85,11 +92,11 @@ def test_rules_resume_and_are_the_same_with_workers(name: str) -> None:
     assert not difference(contents(rest[-1].population), contents(whole(name)[-1].population))
 
 
-@pytest.mark.parametrize("work", [float("nan"), float("inf"), -1.0, "much"])
-def test_what_is_no_amount_of_work_is_refused(work: Any) -> None:
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0, "much", 1e19])
+def test_what_is_no_amount_of_work_is_refused(amount: Any) -> None:
     for each in RULES.values():
         with pytest.raises(RecipeError, match="work="):
-            each(task(), work)
+            each(task(), amount)
 
 
 def test_too_little_work_is_refused() -> None:
@@ -97,10 +104,69 @@ def test_too_little_work_is_refused() -> None:
         rules.ours(task(), 500.0)
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_thirty_lines_or_less(name: str) -> None:
+    (function,) = ast.parse(inspect.getsource(RULES[name])).body
+    assert isinstance(function, ast.FunctionDef)
+    words = function.body[0]
+    assert (function.end_lineno or 0) - (words.end_lineno or 0) + words.lineno - function.lineno <= 30
+
+
+def test_much_work_for_the_papers_rules_is_planned_without_a_rehearsal_of_every_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rehearsed = list[float]()
+
+    def counted(backoff: Any, epochs: float) -> int:
+        rehearsed.append(epochs)
+        return measurements(backoff, epochs)
+
+    monkeypatch.setattr(work, "measurements", counted)
+    recipe = rules.paper(task(), 2e7)
+    assert recipe.generations > 400
+    assert len(rehearsed) < 100
+    assert expected_work(Costs.of(task(), recipe), recipe) == pytest.approx(2e7, rel=0.02)
+
+
+def test_a_larger_share_for_looks_pays_for_more_generations() -> None:
+    own = task()
+    for share in (0.1, 0.15, 0.2, 0.3):
+        recipe = rules.ours(own, WORK, fitness_share=share, rates=rules.RATES)
+        looks = expected_looks(Costs.of(own, recipe), recipe)
+        fewest = recipe.generations == len(rules._rungs(9)) + rules.FEWEST
+        assert fewest or looks <= share * WORK
+    few, many = (rules.ours(own, WORK, fitness_share=share, rates=rules.RATES).generations for share in (0.1, 0.3))
+    assert few < many
+
+
 def test_the_papers_rules_are_the_papers() -> None:
     recipe = rules.paper(task(), WORK)
     assert (recipe.population, recipe.offspring_count, recipe.elite_count, recipe.mates) == (16, 64, 10, 2)
     assert recipe.backoff == PerGeneration()
+
+
+@pytest.mark.slow
+def test_random_search_draws_once_and_lets_every_network_train_to_the_end() -> None:
+    generations = whole("random_search")
+    first = generations[0].policies
+    assert len({policy.hyper["lr"] for policy in first}) == 16, "each has a policy of its own"
+    for each in generations:
+        assert each.policies == first
+        assert [id_ for id_, _ in each.before] == [id_ for id_, _ in generations[0].before], "nothing is selected"
+        assert abs(each.work.sgd_forward - generations[0].work.sgd_forward) <= 16 * 32, "up to one step of each"
+    seen = [fitness for each in generations for fitness in each.after]
+    assert generations[-1].state.archive.fitness[0] == min(seen), "the best checkpoint of the best one"
+
+
+@pytest.mark.slow
+def test_a_single_network_has_all_of_the_work_and_one_cosine() -> None:
+    generations = whole("single")
+    assert {len(each.before) for each in generations} == {1}
+    policy = generations[0].policies[0]
+    assert all(each.policies == (policy,) for each in generations)
+    assert (policy.optimizer, policy.hyper["lr"], policy.schedule) == ("adam", 1e-3, CosineRun())
+    assert sum(each.work.sgd_forward + 2 * each.work.sgd_backward for each in generations) > 0.9 * WORK
+    assert generations[-1].state.archive.fitness[0] == min(fitness for each in generations for fitness in each.after)
 
 
 @pytest.mark.slow
@@ -189,10 +255,27 @@ def test_what_batchnorm_needs_is_measured_on_the_data_that_it_is_calibrated_with
     assert statistics_needed(own) == statistics_needed(task(batchnorm_mlp)) == statistics_needed(task(ByName))
 
 
-@pytest.mark.parametrize("wrong", [{"growth": 1e40}, {"growth": 0.0}, {"generations": 2.5}, {"population": 0}])
-def test_numbers_of_pbt_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match=f"{next(iter(wrong))}="):
-        rules.pbt(task(), WORK, **wrong)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("pbt", {"growth": 1e40}),
+        ("pbt", {"growth": 0.0}),
+        ("pbt", {"generations": 2.5}),
+        ("pbt", {"population": 0}),
+        ("random_search", {"population": 0}),
+        ("random_search", {"population": "many"}),
+        ("soup", {"population": 1}),
+        ("papa", {"population": None}),
+        ("papa", {"generations": 0}),
+        ("ours", {"fitness_share": float("nan")}),
+        ("ours", {"fitness_share": 1.5}),
+        ("ours", {"fitness_share": "a tenth"}),
+    ],
+)
+def test_numbers_of_rules_that_cannot_be_are_refused(name: str, wrong: dict[str, Any]) -> None:
+    rule: Any = RULES[name]
+    with pytest.raises(RecipeError, match=f"^{next(iter(wrong))}="):
+        rule(task(), WORK, **wrong)
 
 
 @pytest.mark.slow
@@ -232,6 +315,15 @@ def test_swa_averages_the_last_quarter_at_a_constant_rate() -> None:
 def test_a_soup_is_made_in_the_last_generation_only() -> None:
     generations = whole("soup")
     assert [each.work.fitness_evolution > 0 for each in generations[1:]] == [False] * 8 + [True]
+    last = generations[-1]
+    cooked = [birth for birth in last.population.births if birth.generation == last.k]
+    assert {birth.kind for birth in cooked} <= {"soup"}
+    order = [last.before[j][0] for j in sorted(range(16), key=lambda j: last.after[j])]
+    for birth in cooked:
+        places = [order.index(parent) for parent in birth.parents]
+        assert places[0] == 0, "it begins with the best network"
+        assert places == sorted(places), "and is offered the others from the best to the worst"
+        assert last.best.fitness < min(last.after), "each was added because the mean got better"
 
 
 @pytest.mark.slow
