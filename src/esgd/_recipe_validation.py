@@ -6,11 +6,13 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from esgd._validation import LARGEST, check_field, check_flag, check_function, check_species
+from esgd._situation import Situation
+from esgd._validation import LARGEST, check_field, check_flag, check_function, check_number, check_species
 from esgd.errors import RecipeError, shown
 from esgd.operators import Anchor, OffspringKind
 from esgd.operators.start import check_network
 from esgd.protocols import BackOff, Baggage, BufferRule, Mating, Mutation, Start, Survival, takes_layout
+from esgd.sizes import Size, size_in
 
 if TYPE_CHECKING:
     from esgd.recipe import Recipe
@@ -32,6 +34,7 @@ _SIZE = "A size is a number, or a function from a Situation to one. Use for exam
 _RECOMBINATION = (
     "It makes one row from (mates), or from (mates, weights, genome). Use None for the rule that suits the network."
 )
+_SHARE = "It is the weight of a kind in the draw. Use 1, or None for one offspring in every evolution step."
 _EPOCHS = "In Algorithm 1 an SGD step has K_s epochs, ours also fractions of one. Use for example 3, 0.5 or Shared(24)."
 
 
@@ -95,13 +98,24 @@ def _check_schedules(recipe: Recipe) -> None:
                     f"{name}={shown(getattr(recipe, name))} is {value} in generation {k} or the next, below {least}."
                 )
         recipe.epochs_of(k)
-        if recipe.elites_of(k) < 1:
-            raise RecipeError(f"elites={shown(recipe.elites)} is below 1 in generation {k}. The best always survives.")
+        if callable(recipe.elites):
+            situation = Situation(k=k, generations=recipe.generations, population=after)
+            _check_scheduled_elites(recipe.elites, situation)
         if after > mu + born:
             raise RecipeError(
                 f"population={shown(recipe.population)} grows from {mu} to {after} after generation {k}, which has "
                 f"only {born} offspring to fill the places. Use more offspring."
             )
+
+
+def _check_scheduled_elites(elites: Size, situation: Situation) -> None:
+    """A fraction of the survivors below 1, or a count."""
+    value = size_in("elites", elites, situation)
+    if value == 0 or (value > 1 and value != int(value)):
+        raise RecipeError(
+            f"elites={shown(elites)} is {value} in generation {situation.k}. The best always survives: it is a whole "
+            f"number ≥ 1, or a fraction of the survivors below 1. Use for example Each((4, 2, 1)), or elites=0.6."
+        )
 
 
 def settled_mates(mates: Any) -> Any:
@@ -160,6 +174,9 @@ def _check_strategies(recipe: Recipe) -> None:
             f"kinds={shown(recipe.kinds)} is not a list of kinds of offspring. Use for example kinds=(Mated(),); see "
             f"esgd.operators."
         )
+    for i, kind in enumerate(listed):
+        if kind.share is not None:
+            check_number(f"kinds[{i}].share", kind.share, above=0, meaning=_SHARE)
     object.__setattr__(recipe, "kinds", tuple(recipe.kinds))
     if recipe.anchor is not None and not isinstance(recipe.anchor, Anchor):
         raise RecipeError(f"anchor={shown(recipe.anchor)} is no Anchor. Use Anchor(strength=0.01), or None for none.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from esgd.operators import (
     GreedySoup,
     MeanOfElites,
     Never,
+    Replacement,
     Uninterrupted,
     anyone,
     parents_only,
     trajectories,
 )
+from esgd.operators.kinds import Union
 from esgd.policies import Policy
 from esgd.protocols import Draw, Role
 from esgd.randomness import Seeds
@@ -162,6 +164,34 @@ class Ending:
         return torch.zeros(len(trajectory.fitness), dtype=torch.int64)
 
 
+@dataclass(frozen=True)
+class Own:
+    """A kind of a user's own."""
+
+    union: Any = Union(mates=(0,))
+    share: float | None = 1.0
+    tries: int = 0
+    name: str = "own"
+
+    def __call__(self, candidates: Any, seeds: Any) -> Any:
+        return self.union
+
+
+def test_a_kind_of_ones_own_is_bred_and_named() -> None:
+    recipe = Recipe(population=3, offspring=2, generations=1, sgd_epochs=1, elites=2, kinds=(Own(),))
+    (generation,) = run(replace(recipe, survival=Replacement()))
+    assert [birth.kind for birth in generation.population.births if birth.generation == 1] == ["own"]
+
+
+@pytest.mark.parametrize(
+    "union", [Union(mates=()), Union(mates=(9,)), Union(mates=(-1,)), Union(mates=(0, 1), weights=(1.0,)), (0, 1)]
+)
+def test_what_no_offspring_can_be_built_of_is_refused(union: Any) -> None:
+    recipe = Recipe(population=3, offspring=2, generations=1, sgd_epochs=1, kinds=(Own(union),))
+    with pytest.raises(RecipeError, match="returned .* for 3 candidates"):
+        run(recipe)
+
+
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
@@ -175,6 +205,10 @@ class Ending:
         ({"population": Each((8.7, 4.2))}, "population=8.7 is not a whole number"),
         ({"sgd_epochs": lambda situation: float("nan")}, "sgd_epochs=nan is not in"),
         ({"kinds": ()}, "is not a list of kinds of offspring"),
+        ({"kinds": (Own(share=float("nan")), Own())}, r"kinds\[0\].share=nan is not a finite number"),
+        ({"kinds": (Own(share=0.0),)}, r"kinds\[0\].share=0.0 is not above 0"),
+        ({"elites": Each((0.5, 0))}, r"elites=Each\(values=\(0.5, 0\)\) is 0 in generation 2. The best always"),
+        ({"elites": Each((2.7,))}, "is 2.7 in generation 1. The best always survives"),
         ({"population": "many"}, "population='many' is not a whole number"),
         ({"population": lambda: 3}, "cannot be called with"),
     ],
@@ -221,6 +255,16 @@ def test_no_rank_among_the_elites_rises_when_sizes_change(
 def test_a_survivor_that_is_missing_among_the_elites_is_noticed() -> None:
     with pytest.raises(FitnessError, match="rank 2 rose from 2 to 3"):
         check(torch.tensor([1.0, 2.0, 5.0, 6.0]), torch.tensor([1.0, 3.0]), 2, k=4)
+
+
+def test_the_bound_is_sharp_the_first_rank_below_the_elites_can_rise() -> None:
+    before = torch.tensor([1.0, 2.0, 5.0, 6.0], dtype=torch.float64)
+    second = set[float]()
+    for seed in range(20):
+        kept = Elitist()(before, [Role.HELD] * 4, size=2, elites=1, generator=torch.Generator().manual_seed(seed))
+        check(before, before[kept], 1, k=1)
+        second.add(float(before[kept].max()))
+    assert max(second) > 2.0
 
 
 def test_an_epoch_ends_where_the_data_end_also_after_a_part_of_one() -> None:

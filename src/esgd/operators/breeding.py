@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import index
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd.operators.kinds import Mates, OffspringKind
+from esgd.errors import RecipeError, shown
+from esgd.operators.kinds import Mates, OffspringKind, Union
 from esgd.population import Birth
 from esgd.protocols import Mating, Mutation, Scores
 from esgd.randomness import Seeds
@@ -52,6 +54,7 @@ def breed(
         union = kind(candidates, here)
         if union is None:
             continue
+        _check_union(union, kind, len(possible))
         chosen = [possible[mate] for mate in union.mates]
         births.append(
             Birth(
@@ -77,6 +80,21 @@ def _kinds(kinds: Sequence[OffspringKind], offspring: int, seeds: Seeds) -> Iter
     for i in range(offspring if drawn else 0):
         here = seeds.at(i)
         yield drawn[int(torch.multinomial(wheel, 1, generator=here("kind"))) if len(drawn) > 1 else 0], here
+
+
+def _check_union(union: Union, kind: OffspringKind, candidates: int) -> None:
+    """Refuse what a kind of one's own decided, if no offspring can be built of it."""
+    fits = isinstance(union, Union) and union.mates and len(union.weights) in (0, len(union.mates))
+    try:
+        fits = fits and all(0 <= index(mate) < candidates for mate in union.mates)  # also numpy's and torch's
+    except TypeError:
+        fits = False
+    if not fits:
+        raise RecipeError(
+            f"kinds: {shown(kind)} returned {shown(union)} for {candidates} candidates. It returns a Union with the "
+            f"numbers of one mate or more, from 0 to {candidates - 1}, and a weight for each or none; or None for no "
+            f"offspring."
+        )
 
 
 def _among(birth: Birth, possible: Sequence[int]) -> Birth:
