@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import exp
 
 import torch
 from torch import Tensor
@@ -32,6 +33,9 @@ class NaiveFunnel(Naive):
     sizes: tuple[int, ...] = (6, 4, 3, 2, 2)
     epochs: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
     uninterrupted: bool = True
+    drawn_kinds: tuple[str, ...] = ("",)
+    random_rest: bool = False  # from all candidates but ends, not the fittest ends
+    memory: float | None = None  # of an exponential average, in epochs
 
     def run_funnel(self) -> Iterator[list[Walker]]:
         self.module, self.generations = self.make_model(), len(self.epochs)
@@ -64,6 +68,7 @@ class NaiveFunnel(Naive):
             round((before + until) * per_epoch) - round(before * per_epoch) for until in (epochs / 2, epochs)
         )
         places, mean, seen = [(walker.fitness, walker.row, walker.optimizer)], list[Tensor](), 0
+        ema = list[Tensor]()
         for number in range(whole):
             s, i = divmod(number, per_epoch)
             order = torch.randperm(len(y), generator=self.random("sgd", k, j, "data", s, "order"))
@@ -72,6 +77,10 @@ class NaiveFunnel(Naive):
             optimizer.zero_grad()
             F.cross_entropy(self.module(x[batch]), y[batch]).backward()
             optimizer.step()
+            if self.memory is not None and (number + 1) % 2 == 0:
+                here = [parameter.detach().clone() for parameter in self.module.parameters()]
+                weight = max(2 / (number + 1), 1.0 - exp(-2 * (1 / per_epoch) / self.memory))
+                ema = [torch.lerp(m, n, weight) for m, n in zip(ema, here, strict=True)] if ema else here
             if number + 1 == half:
                 places.append((self.score(self.module), self.row(), copy.deepcopy(optimizer.state_dict()["state"])))
             elif number + 1 > half:
@@ -81,8 +90,10 @@ class NaiveFunnel(Naive):
                     mean = [torch.lerp(m, n, 2 / seen) for m, n in zip(mean, now, strict=True)] if mean else now
         end, state = self.row(), copy.deepcopy(optimizer.state_dict()["state"])
         places.append((self.score(self.module), end, state))
-        if mean:
-            averaged = torch.cat([tensor.reshape(-1) for tensor in mean])
+        for average in (ema, mean):
+            if not average:
+                continue
+            averaged = torch.cat([tensor.reshape(-1) for tensor in average])
             places.append((self.at(averaged), averaged, state))
         best = min(range(len(places)), key=lambda i: places[i][0])
         walker.fitness, walker.row, kept = places[best]
@@ -109,6 +120,8 @@ class NaiveFunnel(Naive):
         continuing = ("moved", "passed", "held") if self.uninterrupted else ("moved", "end")
         going = [i for i in order if crowd[i].role in continuing and i not in chosen]
         shuffled = torch.randperm(len(crowd), generator=self.random("rest", k, 1)).tolist()
+        if self.random_rest:
+            going = [i for i in shuffled if crowd[i].role != "end" and i not in chosen]
         others = [i for i in shuffled if i not in chosen and i not in going]
         return [replace(crowd[i], role="held") for i in (chosen + going + others)[:survivors]]
 
@@ -125,7 +138,13 @@ class NaiveFunnel(Naive):
         if len(soup) > 1:
             mixtures.append((mixed(soup), 0.0))
         for i in range(self.sizes[k - 1]):
-            mixtures.append((self.mated(k, i, possible), 0.01 / k))
+            kind = self.drawn_kinds[0]
+            if len(self.drawn_kinds) > 1:
+                wheel = torch.ones(len(self.drawn_kinds), dtype=torch.float64)
+                kind = self.drawn_kinds[
+                    int(torch.multinomial(wheel, 1, generator=self.random("breed", k, 1, i, "kind")))
+                ]
+            mixtures.append((self.mated(k, i, possible, kind), 0.0 if kind else 0.01 / k))
         born = list[Walker]()
         for row, sigma in mixtures[: self.sizes[k - 1]]:
             name = f"{k}.1.{len(born)}"
@@ -134,14 +153,20 @@ class NaiveFunnel(Naive):
             born.append(Walker(name, row, self.at(row), role="offspring"))
         return born
 
-    def mated(self, k: int, i: int, possible: list[Walker]) -> Tensor:
+    def mated(self, k: int, i: int, possible: list[Walker], kind: str) -> Tensor:
         sizes = torch.full((3,), 1 / 3, dtype=torch.float64)
         rho = (1, 2, 4)[int(torch.multinomial(sizes, 1, generator=self.random("breed", k, 1, i, "rho")))]
         f = torch.tensor([each.fitness for each in possible], dtype=torch.float64)
         wheel = f.max() - f + 0.01 * (f.max() - f.min()) if f.max() > f.min() else torch.ones_like(f)
         drawn = torch.multinomial(wheel, min(rho, len(f)), generator=self.random("breed", k, 1, i, "mates")).tolist()
         mates = sorted(drawn, key=lambda j: (possible[j].fitness, j))
-        return torch.stack([possible[j].row for j in mates]).mean(dim=0)
+        rows = torch.stack([possible[j].row for j in mates])
+        if kind == "clone":
+            return rows[0]
+        if kind == "extrapolation":  # the fittest + 1.5 (mean − fittest)
+            each = 1.5 / len(mates)
+            return torch.tensor([each - 0.5, *[each] * (len(mates) - 1)]) @ rows
+        return rows.mean(dim=0)
 
 
 def mixed(walkers: list[Walker]) -> Tensor:

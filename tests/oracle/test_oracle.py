@@ -13,7 +13,14 @@ from torch.nn import functional as F
 
 import esgd
 from esgd.operators import (
+    BestOfLooks,
     Carried,
+    Cloned,
+    Elitist,
+    Extrapolated,
+    GreedySoup,
+    Mated,
+    MeanOfElites,
     PerEpoch,
     Uninterrupted,
 )
@@ -110,13 +117,48 @@ def test_the_library_equals_a_funnel_written_naively(uninterrupted: bool, seed: 
     baggage = Uninterrupted() if uninterrupted else Carried()
     recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=baggage)
     naive = NaiveFunnel(mlp, TRAIN, FITNESS, seed, uninterrupted=uninterrupted)
+    _, went_on = assert_equal_funnels(recipe, naive, uninterrupted=uninterrupted)
+    assert went_on, "nothing was compared about trajectories that go on"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("uninterrupted", "seed"), [(True, 2), (False, 7)])
+def test_the_library_equals_clones_extrapolations_and_exponential_averages_written_naively(
+    uninterrupted: bool, seed: int
+) -> None:
+    recipe = replace(
+        FUNNEL,
+        species=esgd.Recipe().species,
+        baggage=Uninterrupted() if uninterrupted else Carried(),
+        backoff=BestOfLooks(ema=0.7),
+        kinds=(MeanOfElites(), GreedySoup(), Cloned(), Extrapolated(), Mated()),
+        survival=Elitist(),
+    )
+    naive = NaiveFunnel(
+        mlp,
+        TRAIN,
+        FITNESS,
+        seed,
+        uninterrupted=uninterrupted,
+        drawn_kinds=("clone", "extrapolation", ""),
+        random_rest=True,
+        memory=0.7,
+    )
+    kinds, _ = assert_equal_funnels(recipe, naive, uninterrupted=uninterrupted)
+    assert kinds >= {"clone", "extrapolation"}, "nothing was compared about them"
+
+
+def assert_equal_funnels(recipe: esgd.Recipe, naive: NaiveFunnel, *, uninterrupted: bool) -> tuple[set[str], bool]:
+    """Returns the kinds of offspring that survived, and whether a trajectory went on from its end."""
+    seed, kinds = naive.seed, set[str]()
     task = esgd.Supervised(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
     went_on = False
     for generation, walkers in zip(esgd.evolve(task, recipe, seed=seed), naive.run_funnel(), strict=True):
         ours = generation.population
+        kinds |= {birth.kind for birth in ours.births}
         assert [birth.id for birth in ours.births] == [each.name for each in walkers]
         assert torch.equal(ours.rows, torch.stack([each.row for each in walkers]))
         assert ours.fitness.tolist() == [each.fitness for each in walkers]
         going = any(state is not None and state.place is not None for state in ours.optimizer_states)
         went_on |= going if uninterrupted else any("@" in birth.id for birth in ours.births)
-    assert went_on, "nothing was compared about trajectories that go on"
+    return kinds, went_on

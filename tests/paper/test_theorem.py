@@ -18,21 +18,29 @@ from esgd.errors import FitnessError
 from esgd.operators import (
     Averaged,
     BestOf,
+    BestOfLooks,
     Carried,
     CarriedByMate,
+    Cloned,
     Elitist,
+    Extrapolated,
     Fresh,
     FromFittest,
     Gaussian,
+    GreedySoup,
+    Mated,
+    MeanOfElites,
     Never,
     PerEpoch,
     PerGeneration,
     Reestimated,
+    Uninterrupted,
     anyone,
     parents_only,
     trajectories,
 )
 from esgd.protocols import Role, Trajectory
+from esgd.sizes import Each, Earned, PerIndividual, Shared
 from esgd.species import Adam, LogUniform, Mixture, Sgd
 from tests.small import batchnorm_mlp, classify, mlp, random_data, true_fitness
 
@@ -98,6 +106,61 @@ def test_j_of_the_m_best_never_rises_nor_for_fewer(recipe: esgd.Recipe, seed: in
             assert true_fitness(population[i].best.module(), FITNESS) == pytest.approx(stored, rel=1e-5)
     event(f"backed off: {any(generation.backed_off for generation in generations)}")
     event(f"diverged: {any(generation.diverged for generation in generations)}")
+
+
+@st.composite
+def changing(draw: st.DrawFn) -> esgd.Recipe:
+    """Sizes that grow and shrink, looks and means inside an SGD step, SGD that goes on, ends as mates, all kinds."""
+    sizes = draw(st.lists(st.integers(1, 5), min_size=3, max_size=3), label="μ_k")
+    counts = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(lambda some: Each(tuple(some)))
+    return esgd.Recipe(
+        population=Each(tuple(sizes)),
+        offspring=draw(st.sampled_from([5, PerIndividual(5), Earned(5, 8)]), label="λ_k"),
+        elites=draw(st.one_of(counts, st.sampled_from([0.3, 1.0])), label="m_k"),
+        mates=1 if sizes[0] == 1 else {1, 2},
+        mates_from=draw(st.sampled_from([anyone, trajectories])),
+        kinds=draw(st.sampled_from([(Mated(),), (Cloned(), Extrapolated()), (MeanOfElites(), GreedySoup(), Mated())])),
+        generations=3,
+        sgd_epochs=draw(st.sampled_from([Shared(3), Each((0.4, 1.5)), Each((1, 0, 2))]), label="K_s"),
+        species=draw(st.sampled_from([TAME, WILD])),
+        backoff=draw(st.sampled_from([*CERTAIN, BestOfLooks(), BestOfLooks(looks=(0.3,), mean=0, ema=0.5)])),
+        survival=Elitist(rest=draw(st.sampled_from([anyone, trajectories])), ranked=draw(st.booleans())),
+        baggage=draw(st.sampled_from([Fresh(), Carried(), Uninterrupted(), Uninterrupted(returns=True)])),
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=35)
+@given(recipe=changing(), seed=st.integers(0, 2**40))
+def test_no_elite_rank_rises_where_sizes_change(recipe: esgd.Recipe, seed: int) -> None:
+    """In generation k no rank i ≤ min(m_k, μ_k) rises; so over a run J of the m' best does not, m' ≤ min m_k."""
+    generations = list(esgd.evolve(classify(fitness=FITNESS), recipe, seed=seed, engine="loop:threads=1"))
+    least = min(min(generation.elites, len(generation.before)) for generation in generations)
+    for generation, (before, after) in zip(generations, pairwise(courses(generations)), strict=True):
+        assert (len(before), len(after)) == (recipe.population_of(generation.k), recipe.population_of(generation.k + 1))
+        ranks = min(generation.elites, len(before))
+        assert (after.sort().values[:ranks] <= before.sort().values[:ranks]).all()
+        for old, new in zip(elite_means(before, least), elite_means(after, least), strict=True):
+            assert new <= old
+        for i, stored in enumerate(after.tolist()):
+            module = generation.population[i].best.module()
+            assert true_fitness(module, FITNESS) == pytest.approx(stored, rel=1e-5)
+    assert {generation.guarantee for generation in generations} == {"held"}
+
+
+def test_elitism_is_needed_as_well_where_sizes_shrink() -> None:
+    recipe = esgd.Recipe(
+        population=Each((5, 3, 2)),
+        offspring=0,
+        mates=1,
+        elites=1,
+        generations=2,
+        sgd_epochs=1,
+        species=Sgd(lr=1e-6),
+        survival=DropsTheBest(),
+    )
+    with pytest.raises(FitnessError, match="in generation 1 the fitness of rank 1 rose .* Theorem 1"):
+        list(esgd.evolve(classify(), recipe, seed=0))
 
 
 @pytest.mark.slow
