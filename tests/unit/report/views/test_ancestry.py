@@ -57,6 +57,13 @@ def test_every_sgd_step_of_an_ancestor_is_there() -> None:
     ]
 
 
+def test_the_tree_names_the_kind_of_an_offspring() -> None:
+    first, last = HISTORY
+    cooked = {**last, "births": [{**last["births"][0], "kind": "soup"}, *last["births"][1:]]}
+    kinds = {each["id"]: each["kind"] for each in family_tree([first, cooked])["individuals"]}
+    assert kinds == {"2.1.0": "soup", "1.1.3": "", "0.0.0": "", "0.0.1": ""}
+
+
 def test_births_join_a_child_with_all_its_parents() -> None:
     tree = family_tree(HISTORY)
     lanes = {each["id"]: each["lane"] for each in tree["individuals"]}

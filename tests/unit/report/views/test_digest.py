@@ -6,7 +6,10 @@ import json
 from hashlib import sha256
 from importlib.resources import files
 
+from esgd import evolve
 from esgd.report.views import embed, run_digest
+from tests.funnel import FUNNEL
+from tests.small import classify
 
 
 def test_a_digest_has_the_numbers_of_the_history(histories) -> None:
@@ -20,6 +23,13 @@ def test_a_digest_has_the_numbers_of_the_history(histories) -> None:
     assert (id_, optimizer, kept) == (policy["id"], policy["optimizer"], policy["accepted"])
     assert abs(rate - policy["lr"]) <= 1e-5 * rate
     assert abs(fitness - policy["after"]) <= 1e-5 * abs(fitness)
+
+
+def test_the_sizes_of_a_funnel_are_shown() -> None:
+    history = [generation.record() for generation in evolve(classify(), FUNNEL, seed=3, engine="loop")]
+    digest = run_digest("mine", {"seed": 3, "recipe": FUNNEL.to_dict()}, history)
+    assert digest["population"] == 6
+    assert [line["trained"] for line in digest["lines"]] == [6, 4, 3, 2]
 
 
 def test_a_planned_fine_tuning_is_one_more_generation(histories) -> None:
