@@ -33,15 +33,21 @@ _EARNED = "λ is doubled while offspring become elites and halved while they do 
 
 def size_in(name: str, size: Size, situation: Situation, *, whole: bool = False) -> float:
     """What a function says for a situation, if that is a size."""
-    meaning = f"{name}={shown(size)} says so for generation {situation.k}. {_SIZE}"
     try:
         said = size(situation)
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise RecipeError(f"{type(error).__name__}: {error}. {meaning}") from error
+        raise RecipeError(f"{type(error).__name__}: {error}. {_meaning(name, size, situation)}") from error
+    if type(said) in (int, float) and 0 <= said <= LARGEST and (not whole or said == int(said)):
+        return said  # what follows quotes the size, which may have thousands of numbers
+    meaning = _meaning(name, size, situation)
     number: float = check_number(name, said, at_least=0, at_most=LARGEST, meaning=meaning)
     if whole and number != int(number):
         raise RecipeError(f"{name}={number} is not a whole number. {meaning}")
     return number
+
+
+def _meaning(name: str, size: Size, situation: Situation) -> str:
+    return f"{name}={shown(size)} says so for generation {situation.k}. {_SIZE}"
 
 
 @dataclass(frozen=True)

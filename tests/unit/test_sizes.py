@@ -403,6 +403,23 @@ def test_work_that_was_left_is_trained_with_and_a_resumed_run_decides_as_before(
     assert not difference(contents(again[-1].population), contents(generations[-1].population))
 
 
+def test_a_size_is_quoted_only_where_it_is_wrong() -> None:
+    """A recipe with thousands of generations asks each of them: to write all of its numbers each time takes long."""
+
+    class Quoted:
+        times = 0
+
+        def __call__(self, situation: Any) -> int:
+            return 2
+
+        def __repr__(self) -> str:
+            Quoted.times += 1
+            return "quoted"
+
+    Recipe(population=Quoted(), mates=1, generations=50)
+    assert Quoted.times < 10
+
+
 def test_learning_rates_are_annealed_by_the_plan_whatever_was_left() -> None:
     plan = Spending(epochs=(1.0, 3.0), sgd=(100.0, 300.0), rest=(10.0,))
     nothing = {"sgd_forward": 0, "sgd_backward": 0, "fitness_sgd": 0, "fitness_evolution": 0}
