@@ -114,6 +114,23 @@ def test_the_algorithm_is_no_longer_than_its_pseudo_code_allows() -> None:
     assert len((ROOT / "src/esgd/algorithm.py").read_text().splitlines()) <= 70
 
 
+@pytest.mark.slow
+def test_the_funnels_on_the_page_of_rules_are_the_same_in_python_and_in_toml(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/rules.md").read_text()
+    files = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    namespace = dict[str, object]()
+    for code, _ in FENCE.findall(page):
+        if "_funnel = " in code or "\nfunnel = " in code:
+            exec(f"import esgd\n{code.partition('for generation')[0]}", namespace)
+    recipes = [namespace["funnel"], namespace["short_funnel"]]
+    assert [esgd.Recipe.from_dict(tomllib.loads(file)["recipe"]) for file in files] == recipes
+    for number, file in enumerate(files):
+        (tmp_path / f"{number}.toml").write_text(file)
+        words = ("--engine", "loop", "--quiet", "--set", "generations=2")
+        done = command("run", f"{number}.toml", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
 STUDY_PAGE = ROOT / "docs/how-to/own-study.md"
 
 

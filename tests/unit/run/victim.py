@@ -1,6 +1,6 @@
 """A small run that kills itself, with SIGKILL, at a chosen moment: victim.py FOLDER WHERE NUMBER [RECIPE ENGINE].
 
-The recipe is `plain` or a `funnel`."""
+The recipe is `plain`, a `funnel`, or the funnel of the CIFAR-10 trials, `cifar`."""
 
 import os
 import signal
@@ -11,10 +11,21 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd.operators import BestOfLooks, Carried, Elitist, GreedySoup, Mated, Uninterrupted, trajectories
+from esgd.operators import (
+    BestOfLooks,
+    Carried,
+    Elitist,
+    Gaussian,
+    GreedySoup,
+    Mated,
+    MeanOfElites,
+    Uninterrupted,
+    trajectories,
+)
 from esgd.run import files
-from esgd.sizes import Earned, Funnel, Shared
-from esgd.species import Adam, Mixture, Sgd
+from esgd.schedules import Cosine
+from esgd.sizes import Each, Earned, Funnel, Shared
+from esgd.species import Adam, Inherited, LogUniform, Mixture, Sgd
 
 FOLDER, WHERE, NUMBER = sys.argv[1], sys.argv[2], int(sys.argv[3])
 RECIPE, ENGINE = sys.argv[4:] or ("plain", "auto")
@@ -41,6 +52,31 @@ RECIPES = {
         backoff=BestOfLooks(ema=1.0),
         baggage=Uninterrupted(),
         survival=Elitist(rest=trajectories, ranked=True),
+    ),
+    "cifar": esgd.Recipe(
+        population=Each((6, 2, 2)),
+        offspring=Each((4, 4, 2)),
+        elites=1.0,
+        generations=3,
+        sgd_epochs=Each((1, 2, 3)),
+        mates={2, 3, 4},
+        mates_from=trajectories,
+        kinds=(MeanOfElites(), GreedySoup(), Mated()),
+        mutation=Gaussian(sigma=0.0),
+        backoff=BestOfLooks(looks=()),
+        species=Inherited(
+            species=Sgd(
+                lr=LogUniform(0.01, 0.06),
+                gamma=1.0,
+                momentum=0.9,
+                momentum_probability=1.0,
+                nesterov_probability=1.0,
+                schedule=Cosine(),
+                hyper={"weight_decay": LogUniform(2e-3, 1.2e-2)},
+            ),
+            probability=0.75,
+            jitter=0.3,
+        ),
     ),
 }
 calls = dict.fromkeys(("loss", "fitness", "sync"), 0)
