@@ -98,10 +98,6 @@ _FITNESS_SHARE = "It is the share of the work that may be spent on looking at th
 _POPULATION = "It is the number of networks that are trained. Use for example 16."
 _GENERATIONS = "It is the number of times that the fitness is looked at. Use for example 10."
 
-_FITNESS_SHARE = "It is the share of the work that may be spent on looking at the fitness. Use 0.2."
-_POPULATION = "It is the number of networks that are trained. Use for example 16."
-_GENERATIONS = "It is the number of times that the fitness is looked at. Use for example 10."
-
 USUAL = Policy(optimizer="adam", hyper={"lr": 1e-3}, schedule=CosineRun())
 """What a person picks who does not tune."""
 
