@@ -130,7 +130,7 @@ def check_policy(policy: Any, *, with_rate: bool = False) -> None:
 def check_trainable(policy: Policy) -> None:
     """Refuse numbers that torch cannot multiply weights by, what it would refuse in the first step only, and what could
     not be written down."""
-    usual = _defaults(optimizer_class(policy.optimizer))
+    usual = _defaults(policy.optimizer)
     for name, value in policy.hyper.items():
         if isinstance(value, int | float) and GREATEST < abs(value) < inf:
             raise RecipeError(f"{name}={shown(value)} of a policy is too large to train with in float32. Correct it.")
@@ -142,11 +142,12 @@ def check_trainable(policy: Policy) -> None:
 
 
 @cache
-def _defaults(cls: type[torch.optim.Optimizer]) -> Mapping[str, Any]:
+def _defaults(name: str) -> Mapping[str, Any]:
     """What a torch optimizer takes unless it is told; nothing of others, which may take what they like."""
+    cls = optimizer_class(name)
     if not cls.__module__.startswith("torch.optim"):
         return {}
-    return {name: each.default for name, each in signature(cls).parameters.items()}
+    return {key: each.default for key, each in signature(cls).parameters.items()}
 
 
 def check_clip_norm(clip_norm: float | None) -> None:

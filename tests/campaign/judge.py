@@ -62,7 +62,7 @@ def left_over(ground: Ground, *, seconds: float = LINGERING) -> str | None:
         return not list(descendants(os.getpid()))
 
     if not wait_until(gone, seconds=seconds):
-        left = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in descendants(os.getpid())]
+        left = [" ".join(Path(f"/proc/{pid}/comm").read_text().split()) for pid in descendants(os.getpid())]
         return f"processes are left after {seconds:.0f} s: {left}"
     shared = sorted(path.name for path in SHARED_MEMORY.iterdir()) if ground.mounts else []
     return f"left in {SHARED_MEMORY}: {shared}" if shared else None
