@@ -143,11 +143,11 @@ def check_trainable(policy: Policy) -> None:
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
-    """What a torch optimizer takes unless it is told; nothing of others, which may take what they like."""
-    cls = optimizer_class(name)
-    if not cls.__module__.startswith("torch.optim"):
+    """What a torch optimizer takes unless it is told; nothing of others, which may take what they like, and whose code
+    is not imported to be asked."""
+    if ":" in name:
         return {}
-    return {key: each.default for key, each in signature(cls).parameters.items()}
+    return {key: each.default for key, each in signature(optimizer_class(name)).parameters.items()}
 
 
 def check_clip_norm(clip_norm: float | None) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from esgd import Policy
 from esgd.errors import RecipeError
+from esgd.operators import Perturbed
 from esgd.policies import check_trainable, optimizer_class
 from esgd.schedules import Constant, Cosine, Steps, Tail
 from tests.small import RECORDING_SGD, RecordingSgd
@@ -96,6 +97,8 @@ def test_an_unknown_optimizer_is_explained(name: str, says: str) -> None:
 def test_what_torch_would_refuse_in_its_first_step_is_refused_before(hyper: dict[str, object], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         check_trainable(Policy(optimizer="sgd", hyper=hyper))
+    with pytest.raises(RecipeError, match=sentence):
+        Perturbed(policy=Policy(optimizer="sgd", hyper=hyper))
 
 
 def test_optimizers_of_ones_own_take_what_they_like() -> None:

@@ -26,7 +26,7 @@ from esgd.errors import RecipeError, RunError, TaskError, shown
 from esgd.genome import Genome, build
 from esgd.operators.backoff import Never
 from esgd.operators.mutation import Gaussian, Strength
-from esgd.policies import Policy, check_policy
+from esgd.policies import Policy, check_policy, check_trainable
 from esgd.population import Population
 from esgd.protocols import Session, Step, Task
 from esgd.randomness import Seeds
@@ -83,6 +83,7 @@ class Perturbed:
             check_field(self, "sigma", at_least=0, meaning=_SIGMA)
         check_field(self, "epochs", at_least=0, whole=True, meaning=_EPOCHS)
         check_policy(self.policy)
+        check_trainable(self.policy)
         if self.network is not None:
             check_network("network", self.network)
 
