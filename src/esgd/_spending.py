@@ -8,7 +8,7 @@ from typing import Any
 
 from esgd._situation import Situation
 from esgd._timed import Turn, sum_of, value_of
-from esgd._validation import check_list, check_number
+from esgd._validation import check_numbers
 from esgd.ledger import passes
 
 RECENT = 3
@@ -47,14 +47,7 @@ class Spending:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "sgd", "rest"):
-            values = check_list(name, getattr(self, name), meaning=_PARTS)
-            check_number(f"len({name})", len(values), at_least=1, meaning=_PARTS)
-            low, above = (0, None) if name == "rest" else (None, 0)
-            numbers = (
-                check_number(f"{name}[{i}]", each, at_least=low, above=above, meaning=_PARTS)
-                for i, each in enumerate(values)
-            )
-            object.__setattr__(self, name, tuple(map(float, numbers)))
+            check_numbers(self, name, may_be_zero=name == "rest", meaning=_PARTS)
 
     def __call__(self, situation: Situation) -> float:
         if not situation.history:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from esgd._situation import Situation
-from esgd._validation import check_field, check_list, check_number
+from esgd._validation import check_field, check_numbers
 from esgd.errors import RecipeError
 
 RECENT = 3
@@ -79,14 +79,7 @@ class Timed:
         for name in ("start", "apart"):
             check_field(self, name, at_least=0, meaning=_SECONDS)
         for name in ("shares", "pace", "rest"):
-            values = check_list(name, getattr(self, name), meaning=_PARTS)
-            check_number(f"len({name})", len(values), at_least=1, meaning=_PARTS)
-            low, above = (0, None) if name == "rest" else (None, 0)
-            numbers = (
-                check_number(f"{name}[{i}]", each, at_least=low, above=above, meaning=_PARTS)
-                for i, each in enumerate(values)
-            )
-            object.__setattr__(self, name, tuple(map(float, numbers)))
+            check_numbers(self, name, may_be_zero=name == "rest", meaning=_PARTS)
         if self.start + self.apart >= self.seconds:
             raise RecipeError(
                 f"seconds={self.seconds:g} is not more than start={self.start:g} and apart={self.apart:g} together. "

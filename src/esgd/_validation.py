@@ -136,6 +136,16 @@ def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def check_numbers(owner: Any, name: str, *, may_be_zero: bool, meaning: str) -> None:
+    """A field of a frozen dataclass that lists numbers above 0, at least one: it is kept as a tuple of floats."""
+    values = check_list(name, getattr(owner, name), meaning=meaning)
+    check_number(f"len({name})", len(values), at_least=1, meaning=meaning)
+    least, above = (0, None) if may_be_zero else (None, 0)
+    for i, each in enumerate(values):
+        check_number(f"{name}[{i}]", each, at_least=least, above=above, meaning=meaning)
+    object.__setattr__(owner, name, tuple(map(float, values)))
+
+
 def _is_ours(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] == "esgd"
 

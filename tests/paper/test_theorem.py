@@ -110,7 +110,7 @@ def test_j_of_the_m_best_never_rises_nor_for_fewer(recipe: esgd.Recipe, seed: in
 
 @st.composite
 def changing(draw: st.DrawFn) -> esgd.Recipe:
-    """Sizes that grow and shrink, looks and means inside an SGD step, SGD that goes on, ends as mates, all kinds."""
+    """Sizes that grow and shrink, looks and means inside an SGD step, `Uninterrupted` SGD, ends as mates, all kinds."""
     sizes = draw(st.lists(st.integers(1, 5), min_size=3, max_size=3), label="μ_k")
     counts = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(lambda some: Each(tuple(some)))
     return esgd.Recipe(

@@ -27,6 +27,17 @@ def test_a_second_interrupt_ends_at_once_without_a_traceback(monkeypatch: pytest
         signal.signal(signal.SIGINT, before)
 
 
+def exit_code() -> object:
+    """Of the command that stands in for `app`."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as end:
+            ending.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return end.value.code
+
+
 class Dropped:
     """What a weak reference can point to."""
 
@@ -43,13 +54,7 @@ def test_an_interrupt_that_arrives_where_python_ignores_it_is_heeded(
         threading.Event().wait()  # for ever, unless the interrupt is heeded
 
     monkeypatch.setattr(ending, "app", interrupted_in_a_callback)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(SystemExit) as end:
-            ending.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert end.value.code == code
+    assert exit_code() == code
     assert "ignored" not in capfd.readouterr().err
 
 
@@ -73,10 +78,4 @@ def test_a_command_whose_terminal_is_gone_ends_without_a_defect(monkeypatch: pyt
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(ending, "app", speaks_into_nothing)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(SystemExit) as end:
-            ending.main()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert end.value.code == 129
+    assert exit_code() == 129

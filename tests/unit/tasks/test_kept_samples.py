@@ -1,4 +1,4 @@
-"""Samples that are the same each time are decoded once, and nobody can tell from the batches."""
+"""Samples that are the same each time are decoded once, and the batches are those of samples decoded anew."""
 
 from __future__ import annotations
 

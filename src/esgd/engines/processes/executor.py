@@ -68,7 +68,7 @@ class WorkerProcess:
         self._told = (self._told | message.segments) - set(gone)
 
     def release(self) -> None:
-        """Wait until it has unmapped the segments that nobody else uses any more; they take memory until then."""
+        """Wait until it has unmapped segments that are no longer used elsewhere; they take memory until then."""
         gone = sorted(self._told - self.memory.alive().keys())
         if not gone or not self.idle:
             return
