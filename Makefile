@@ -26,7 +26,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 # The theme announces its end of life (May 2027) with every build: docs/decisions/0020-docs-site.md knows.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
-.PHONY: help venv demo test check quick format docs dist bench arena campaign experiments clean
+.PHONY: help venv demo test tests check quick format docs dist bench arena campaign experiments clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,7 +37,10 @@ demo: $(VENV)  ## our rules beside one network, random search and PBT on the dig
 	$(BIN)/esgd compare digits --rules ours,single,random_search,pbt --work 4e5 --seeds 3 --out $(DEMO)
 	@echo "The report is in $(DEMO)/report.html"
 
-test: check  ## what CI runs: check, then every test, the slow ones included
+test: $(VENV)  ## what CI runs: check, and every test, the slow ones included
+	$(MAKE) -j 2 check tests
+
+tests: $(VENV)
 	$(PYTEST)
 
 check: $(VENV)  ## formatting, lint, types and the direction of imports

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from tests import shapes, warm
 
 gc.disable()  # until everything is imported
 
-# A suite that is started in the background ignores Ctrl-C, and so would every process that a test interrupts.
+# A suite that is started in the background or with nohup ignores signals, and so would every process that a test ends.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Ray gives its workers the lowest priority: beside other tests, or anything else on the machine, they hardly move.
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -34,9 +36,9 @@ settings.register_profile("esgd", deadline=None, derandomize=True, suppress_heal
 settings.load_profile("esgd")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def checked_shapes() -> None:
-    """The first calls of each function are checked in every test."""
+    """The first calls of each function are checked in every file."""
     shapes.calls.clear()
 
 
@@ -46,6 +48,13 @@ def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from esgd.engines.processes import executor
 
     monkeypatch.setattr(executor, "_started", warm.worker)
+
+
+@pytest.fixture(scope="session")
+def warm_ray_workers() -> Iterator[None]:
+    """So are the workers of a Ray that a fixture starts."""
+    with warm.ray_workers():
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "counted"
@@ -120,9 +119,15 @@ def _is_here(device: Any) -> bool:
 
 def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Do an operation on the values, and count it."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors = list[Tensor]()
+
+    def plain(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor.inner if isinstance(tensor, OnDevice) else tensor
+
     made_here = _is_here(kwargs.get("device"))
-    plain_args, plain_kwargs = tree_map(lambda leaf: leaf.inner if isinstance(leaf, OnDevice) else leaf, (args, kwargs))
+    plain_args = _mapped(plain, args)
+    plain_kwargs = {name: _mapped(plain, value) for name, value in kwargs.items()}
     if plain_kwargs.get("device") is not None:
         plain_kwargs["device"] = torch.device("cpu")
     out = func(*plain_args, **plain_kwargs)
@@ -134,7 +139,14 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         _count_copy(source=args[1], to_device=isinstance(args[0], OnDevice), waits=waits)
         return args[0]
     _count(func, tensors)
-    return return_and_correct_aliasing(func, args, kwargs, tree_map_only(Tensor, OnDevice, out))
+    return return_and_correct_aliasing(func, args, kwargs, _mapped(OnDevice, out))
+
+
+def _mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """What `tree_map_only` does, for what operations take and give: tensors, and lists of them."""
+    if isinstance(value, Tensor):
+        return function(value)
+    return type(value)(_mapped(function, each) for each in value) if type(value) in (list, tuple) else value
 
 
 def _count_copy(source: Tensor, *, to_device: bool, waits: bool) -> None:

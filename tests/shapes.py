@@ -11,10 +11,10 @@ from beartype import beartype
 
 SHAPED = re.compile(r"\b(Float|Int|Bool|Shaped|Row)\b")
 CHECKED = 4
-"""Calls of a function that are checked in each test. A check takes longer than most of what it checks."""
+"""Calls of a function that are checked in each file of tests. A check takes longer than most of what it checks."""
 
 calls = Counter[Callable[..., Any]]()
-"""Of each function in this test; conftest.py begins anew with the next."""
+"""Of each function in this file of tests; conftest.py begins anew with the next."""
 
 
 def install(modules: Sequence[str]) -> None:
@@ -26,7 +26,10 @@ def install(modules: Sequence[str]) -> None:
 
         def wrapped(item: Any) -> Any:
             if isinstance(item, type):
-                return wrap(item, typechecker=typechecker)
+                plain, checking = item.__init__, wrap(item, typechecker=typechecker)
+                if checking.__init__ is not plain:  # a dataclass, whose fields are checked
+                    checking.__init__ = _first_calls(plain, checking.__init__)
+                return checking
             return _first_calls(item, wrap(item, typechecker=typechecker)) if _is_shaped(item) else item
 
         return wrapped
@@ -36,7 +39,7 @@ def install(modules: Sequence[str]) -> None:
 
 
 def _first_calls(plain: Callable[..., Any], checking: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, after the first calls in a test, which are checked."""
+    """The function itself, after the first calls in a file of tests, which are checked."""
 
     @wraps(plain)
     def called(*arguments: Any, **named: Any) -> Any:

@@ -10,37 +10,47 @@ import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 SERVER = Path(__file__).with_name("warm_server.py")
+RAY_WORKER = Path(__file__).with_name("warm_ray_worker.py")
+ADDRESS = "ESGD_WARM_SERVER"  # in the environment of processes that are to use the server of one above them
 PATIENCE = 900.0  # seconds
 
 
 @cache
-def control() -> socket.socket:
-    """Where the server of this process takes requests. It ends with the process."""
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def address() -> str:
+    """Where the server takes requests: one that a process above this has started, or our own, which ends with us."""
+    if above := os.environ.get(ADDRESS):
+        return above
+    folder = tempfile.mkdtemp(prefix="esgd-warm-")
+    path = f"{folder}/server"
+    near, far = socket.socketpair()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with far:
+    with far, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
         server = subprocess.Popen(
-            [sys.executable, str(SERVER), str(far.fileno())],
-            pass_fds=[far.fileno()],
+            [sys.executable, str(SERVER), str(listener.fileno()), str(far.fileno())],
+            pass_fds=[listener.fileno(), far.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**environment, "OMP_NUM_THREADS": "1"},
         )
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.wait)
     atexit.register(near.close)  # before, and then the server ends
-    return near
+    return path
 
 
 class Process:
@@ -65,10 +75,12 @@ class Process:
             "preload": preload,
         }
         reading, writing = os.pipe()
-        try:
-            socket.send_fds(control(), [json.dumps(request).encode()], [writing, *streams, *pass_fds])
-        finally:
-            os.close(writing)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            try:
+                server.connect(address())
+                socket.send_fds(server, [json.dumps(request).encode()], [writing, *streams, *pass_fds])
+            finally:
+                os.close(writing)
         self._status: IO[str] = os.fdopen(reading)
         self.pid, self.returncode = int(self._status.readline()), None
 
@@ -140,3 +152,15 @@ def worker(channel: int, lifeline: int) -> Process:
         process_group=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
     )
+
+
+@contextmanager
+def ray_workers() -> Iterator[None]:
+    """The workers of a Ray that is started meanwhile are forks of the server, too."""
+    from ray._private import ray_constants
+
+    theirs = ray_constants.SETUP_WORKER_FILENAME
+    ray_constants.SETUP_WORKER_FILENAME, os.environ[ADDRESS] = str(RAY_WORKER), address()
+    yield
+    ray_constants.SETUP_WORKER_FILENAME = theirs
+    del os.environ[ADDRESS]

@@ -1,4 +1,4 @@
-"""A process that has imported torch, and forks for each command it is sent: python tests/warm_server.py SOCKET
+"""A process that has imported torch and forks for each command that it gets: python warm_server.py LISTENER LIFELINE
 
 A fork does what `python ARGUMENTS` does, without the seconds that importing torch takes. The server imports nothing of
 esgd, so a command that forgets to import something of it fails as it would in a process of its own.
@@ -12,6 +12,7 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -33,15 +34,20 @@ MOST_SENT = 16  # descriptors with a request
 PATH = sys.path[1:]  # without the folder of this file
 
 
-def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork for each request, until the tests close the socket. Returns in the forks only: what each is to do."""
+def serve(listener: socket.socket, lifeline: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork for each request, until the tests close the lifeline. Returns in the forks only: what each is to do."""
     while True:
-        message, sent, _, _ = socket.recv_fds(control, LARGEST, MOST_SENT)
+        ready, _, _ = select.select([listener, lifeline], [], [])
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # those that have ended meanwhile
                 pass
-        if not message:
+        if lifeline in ready:
             os._exit(0)
+        connection, _ = listener.accept()
+        with connection:
+            message, sent, _, _ = socket.recv_fds(connection, LARGEST, MOST_SENT)
+        if not message:  # the one who asked has ended
+            continue
         status, *descriptors = sent
         request = json.loads(message)
         with warnings.catch_warnings():
@@ -49,7 +55,8 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             for name in request["preload"]:
                 import_module(name)
         if not os.fork():
-            control.close()
+            listener.close()
+            lifeline.close()
             keep(status)
             return request, descriptors
         for each in (status, *descriptors):
@@ -119,6 +126,6 @@ if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
     gc.freeze()  # a fork neither copies nor looks through what is imported
-    request, descriptors = serve(socket.socket(fileno=int(sys.argv[1])))
+    request, descriptors = serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:]))
     become(request, descriptors)
     python(request["arguments"])

@@ -39,7 +39,7 @@ def shared(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+def cluster(warm_ray_workers: None) -> Iterator[None]:
     """A check opens its engine several times: they share a Ray."""
     from esgd.engines.cluster.connection import connected
     from esgd.engines.cluster.resources import WorkerResources

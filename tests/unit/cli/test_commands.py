@@ -258,15 +258,15 @@ def test_every_experiment_can_be_rehearsed_without_its_data(what: str, tmp_path:
 
 @pytest.mark.slow
 def test_a_budget_on_the_command_line_trains_by_the_default_rules(home: Path) -> None:
-    asked = ("run", "digits", "--budget", "10m", "--run", "timed", "--engine", "loop", "--json")
+    asked = ("run", "digits", "--budget", "20s", "--run", "timed", "--engine", "loop", "--json")
     done = esgd(*asked, "--stop", "target:1000", cwd=home)
     assert done.returncode == 0, done.stderr
     recipe = Recipe.from_dict(read_toml((home / "timed" / "recipe.toml").read_text()))
     assert recipe.clock is not None
-    assert recipe.clock.seconds == 600
-    other = esgd("run", "digits", "--budget", "20m", "--run", "timed", "--engine", "loop", cwd=home)
+    assert recipe.clock.seconds == 20
+    other = esgd("run", "digits", "--budget", "40s", "--run", "timed", "--engine", "loop", cwd=home)
     assert other.returncode == 3
-    assert "a budget of 10 min" in other.stderr
+    assert "a budget of 20 s" in other.stderr
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.testing.evidence import contents, difference
+from tests import warm
 from tests.command import esgd as command
 from tests.funnel import FUNNEL
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
@@ -60,7 +60,7 @@ def on_cluster(test: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+def cluster(warm_ray_workers: None) -> Iterator[None]:
     """A Ray that this process has connected: engines use it, and leave it alone."""
     from esgd.engines.cluster.connection import connected
     from esgd.engines.cluster.resources import WorkerResources
@@ -714,18 +714,11 @@ except esgd.errors.EngineError as error:
 """
 
 
-def script(tmp_path: Path, *arguments: str, then: str) -> subprocess.Popen[str]:
+def script(tmp_path: Path, *arguments: str, then: str) -> warm.Piped:
     (tmp_path / "script.py").write_text(SCRIPT + then)
     (tmp_path / "beside.py").write_text(BESIDE)
-    return subprocess.Popen(
-        [sys.executable, "script.py", *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
-    )
+    alone = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return warm.Piped("script.py", *arguments, cwd=tmp_path, process_group=True, env=alone)
 
 
 @LINUX

@@ -35,6 +35,7 @@ pytestmark = [
 ]
 
 STORE = 80_000_000  # bytes of each node's object store; Ray allows no less than 75 MB
+SMALL = {"object_store_memory": STORE, "include_log_monitor": False}
 
 
 class Nodes:
@@ -43,12 +44,12 @@ class Nodes:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}
+        head = {"num_cpus": 0, "include_dashboard": False, "no_monitor": True, **SMALL}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = list[Any]()
 
     def add(self, cpus: int = 1) -> str:
-        self.nodes.append(self.cluster.add_node(num_cpus=cpus, object_store_memory=STORE))
+        self.nodes.append(self.cluster.add_node(num_cpus=cpus, **SMALL))
         return str(self.nodes[-1].node_id)
 
     def remove(self, identity: str = "") -> None:
@@ -66,7 +67,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Nodes]:
+def cluster(warm_ray_workers: None) -> Iterator[Nodes]:
     nodes = Nodes()
     with connected(nodes.cluster.address, WorkerResources(cpus=1, gpus=0), None):
         yield nodes

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.command import esgd
 from tests.unit.engines.clusters import PATIENCE, descendants, until
 
@@ -43,13 +42,10 @@ class Driver:
     def __init__(self, home: Path) -> None:
         (home / "own.py").write_text(OWN)
         self.history = home / "r" / "history.jsonl"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "esgd", "run", "own:task", "--run", "r", "--engine", "ray:workers=1", *SETS],
+        self.process = warm.Piped(
+            *("-m", "esgd", "run", "own:task", "--run", "r", "--engine", "ray:workers=1", *SETS),
             cwd=home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            process_group=True,
             env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
         )
         assert until(lambda: self.history.is_file() and self.history.stat().st_size > 0), "nothing was trained"
@@ -70,7 +66,7 @@ class Driver:
 def driver(tmp_path: Path) -> Iterator[Driver]:
     driver = Driver(tmp_path)
     yield driver
-    if driver.process.poll() is None:
+    if driver.process.returncode is None:
         os.killpg(driver.process.pid, signal.SIGKILL)
         driver.process.communicate()
 

@@ -45,7 +45,14 @@ class Server:
         place = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         command = [sys.executable, "-m", "mlflow", "server", *store, *place]
         with (self.home / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=self.home)
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.home,
+                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # processes that we give no work
+            )
         for _ in range(1200):
             try:
                 urlopen(f"{self.uri}/health", timeout=5).close()
