@@ -92,6 +92,9 @@ class Process:
                 self.returncode = int(self._status.readline())
         return self.returncode
 
+    def has_ended(self) -> bool:
+        return self.returncode is not None or bool(select.select([self._status], [], [], 0)[0])
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 

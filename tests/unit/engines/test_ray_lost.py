@@ -48,8 +48,12 @@ class Driver:
             process_group=True,
             env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
         )
-        assert until(lambda: self.history.is_file() and self.history.stat().st_size > 0), "nothing was trained"
+        assert until(lambda: self.has_trained() or self.process.has_ended()), "nothing was trained"
+        assert self.has_trained(), self.process.communicate()
         self.started = descendants(self.process.pid)
+
+    def has_trained(self) -> bool:
+        return self.history.is_file() and self.history.stat().st_size > 0
 
     def find(self, name: str) -> int:
         """A process that the driver has started."""
