@@ -83,9 +83,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     for each, wanted in zip(high, numbers, strict=True):
         os.dup2(each, wanted)
         os.close(each)
-    for number, name in enumerate(
-        ("stdin", "stdout", "stderr")
-    ):  # ours know whether the server's files can be sought in
+    # The streams of the server know whether its files could be sought in.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = open(number, "w" if number else "r", buffering=1 if name == "stderr" else -1, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
