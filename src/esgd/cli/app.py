@@ -41,6 +41,7 @@ from esgd.cli.options import (
     What,
     Work,
     check_names,
+    path_of,
     progress_of,
 )
 from esgd.cli.starting import importing
@@ -66,7 +67,10 @@ def options(
 def run(
     what: What,
     seed: Seed = 0,
-    folder: Annotated[Path | None, typer.Option("--run", help="the run's folder [default: runs/WHAT-SEED]")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run", parser=path_of, metavar="PATH", help="the run's folder [default: runs/WHAT-SEED]"),
+    ] = None,
     sets: Sets = None,
     rules: Rules = None,
     work: Work = None,
@@ -120,7 +124,7 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", parser=path_of, help="the run's folder")],
     generations: Annotated[
         int | None, typer.Option(metavar="K", help="extend the run until it has K generations, all in all")
     ] = None,
@@ -191,7 +195,10 @@ def compare_(
     seeds: Annotated[int, typer.Option(min=1, help="the number of seeds")] = 1,
     first_seed: Annotated[int, typer.Option(help="the first seed")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="the folder for runs and report [default: runs/compare-WHAT]")
+        Path | None,
+        typer.Option(
+            parser=path_of, metavar="PATH", help="the folder for runs and report [default: runs/compare-WHAT]"
+        ),
     ] = None,
     sets: Sets = None,
     rules: Contest = None,
@@ -240,9 +247,12 @@ def compare_(
 
 @app.command("report")
 def report_(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", parser=path_of, help="run folders")],
     out: Annotated[
-        Path | None, typer.Option(help="the folder for the report of several runs [default: runs/report]")
+        Path | None,
+        typer.Option(
+            parser=path_of, metavar="PATH", help="the folder for the report of several runs [default: runs/report]"
+        ),
     ] = None,
 ) -> None:
     """Write the report of a run again, or one report of several runs that pairs their seeds."""
@@ -256,7 +266,8 @@ def report_(
 @app.command()
 def watch(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUNS...", help="folders of runs, or runs [default: runs]")
+        list[Path] | None,
+        typer.Argument(metavar="RUNS...", parser=path_of, help="folders of runs, or runs [default: runs]"),
     ] = None,
     host: Annotated[
         str, typer.Option(help="the address to serve on; other than loopback it needs a token")
@@ -275,7 +286,9 @@ def watch(
 
 
 @app.command("verify")
-def verify_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")]) -> None:
+def verify_(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", parser=path_of, help="run folders")],
+) -> None:
     """Check that runs are whole: each file against its checksum, the model against the archive. It only reads."""
     with importing():
         from esgd.run import verify
@@ -290,8 +303,10 @@ def verify_(folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help
 
 @app.command("export")
 def export_(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="the run's folder")],
-    out: Annotated[Path | None, typer.Option(help="the folder for the files [default: RUN-export]")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="RUN", parser=path_of, help="the run's folder")],
+    out: Annotated[
+        Path | None, typer.Option(parser=path_of, metavar="PATH", help="the folder for the files [default: RUN-export]")
+    ] = None,
     kind: Annotated[str, typer.Option("--format", help="csv or parquet")] = "csv",
 ) -> None:
     """Write a run as tables for other tools: one file per generation, and one of all generations."""

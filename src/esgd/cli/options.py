@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,12 @@ from esgd.errors import RecipeError, did_you_mean, shown
 RULES = ("ours", "paper", "random_search", "single", "halving", "pbt", "papa", "soup", "swa")
 PROGRESS = ("auto", "bars", "plain", "json", "none")
 PORT = 8642
+
+
+def path_of(text: str) -> Path:
+    """A path as it was typed, with ~ replaced by the home folder: a shell leaves it in quotes and after `--run=`."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises where there is no such user
+
 
 What = Annotated[
     str, typer.Argument(help="the name of a study, a TOML file, or 'package.module:task'", show_default=False)
@@ -48,7 +55,13 @@ ScaleName = Annotated[
     str | None, typer.Option("--scale", help="of the paper's experiments: mini (two cores, minutes) or paper")
 ]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]")
+    Path | None,
+    typer.Option(
+        "--data",
+        parser=path_of,
+        metavar="PATH",
+        help="the folder with the data sets [default: $ESGD_DATA, or a cache folder]",
+    ),
 ]
 AllowCode = Annotated[
     list[str] | None,

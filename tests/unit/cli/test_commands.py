@@ -480,3 +480,13 @@ def test_several_runs_are_reported_together(tmp_path: Path) -> None:
     again = esgd("report", "run-0", "run-0", cwd=tmp_path)
     assert again.returncode == 3
     assert "given twice" in again.stderr
+
+
+@pytest.mark.parametrize("command", ["resume", "report", "verify", "export"])
+def test_a_home_folder_that_the_shell_has_left_alone_is_found(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = esgd(command, "~/nothing", cwd=tmp_path)
+    assert done.returncode == 3
+    assert str(tmp_path / "nothing") in done.stderr
