@@ -214,6 +214,21 @@ def test_training_data_that_do_not_fit_are_named_before_anything_is_trained(
         esgd.fit(task, seed=0, progress=False, **given)
 
 
+@pytest.mark.parametrize(
+    "inputs", [(10 * X).long(), (10 * X).long().numpy(), X > 0, X.half()], ids=lambda x: str(x.dtype)
+)
+def test_inputs_that_the_network_takes_as_float32_only_are_named_with_what_to_do(inputs: Any) -> None:
+    task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, train=(inputs, Y), fitness=(inputs, Y))
+    dtype = str(inputs.dtype).removeprefix("torch.")
+    with pytest.raises(esgd.errors.TaskError, match=rf"takes float32, .* {dtype} \(4, 6\).*x.astype\('float32'\)"):
+        esgd.fit(task, seed=0, progress=False, engine="loop")
+
+
+def test_arrays_of_half_precision_are_cast() -> None:
+    task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, train=(X.half().numpy(), Y), fitness=(X, Y))
+    assert task._train.data()[0].dtype == torch.float32
+
+
 def test_a_network_that_takes_no_data_yet_is_not_refused_by_the_trial() -> None:
     """It may wait for a device: what is scored first says what is wrong."""
 

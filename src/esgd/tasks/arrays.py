@@ -54,9 +54,9 @@ def cast(
 ) -> tuple[tuple[Tensor, ...], tuple[Concern, ...]]:
     """Tensors of arrays, frames, or tensors that stay as they are; and a note on what became what.
 
-    float64 becomes float32, the dtype of networks. Whole numbers become int64, the dtype of classes and of words;
-    bytes, such as those of images, do so in the target only. `takes` says of an item that the loss takes "classes", so
-    that whole numbers of any dtype become int64, or "numbers", so that they become float32.
+    float64 and float16 become float32, the dtype of networks. Whole numbers become int64, the dtype of classes and of
+    words; bytes, such as those of images, do so in the target only. `takes` says of an item that the loss takes
+    "classes", so that whole numbers of any dtype become int64, or "numbers", so that they become float32.
 
     >>> cast("train", [np.zeros((2, 3)), np.ones(2, dtype=np.uint8)], ["x", "y"], target="y")[0][1].dtype
     torch.int64
@@ -89,7 +89,7 @@ def _for_loss(array: np.ndarray[Any, Any], takes: str) -> np.dtype[Any] | None:
 
 def _wanted(dtype: np.dtype[Any], *, target: bool) -> np.dtype[Any]:
     if dtype.kind == "f":
-        return np.dtype(np.float32) if dtype.itemsize > 4 else dtype
+        return np.dtype(np.float32)
     if dtype.kind in "iu" and (target or dtype.itemsize > 1):
         return np.dtype(np.int64)
     return dtype

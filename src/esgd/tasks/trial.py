@@ -29,21 +29,30 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 
 
 def check_training(train: Source, fitness: Source | None, loss: Loss, network: nn.Module) -> None:
-    """Refuse training data that the network or the loss does not take, where it takes those of the fitness.
+    """Refuse training data that the network or the loss does not take, where it takes those of the fitness, or takes
+    them as float32.
 
-    Where it takes neither, the cause may be that nothing was moved to a device yet; what is scored first explains it.
+    Where it takes none of these, the cause may be that nothing was moved to a device yet; what is scored first explains
+    it.
     """
     batch, other = few_samples(train), None if fitness is None else few_samples(fitness)
     if batch is None or other is None:
         return
     error = fault(loss, network, batch)
-    if error is None or fault(loss, network, other) is not None:
+    if error is None:
         return
-    raise TaskError(
-        f"the network cannot be trained on train, although it can be scored on fitness: {type(error).__name__}: "
-        f"{error}. Some samples of train are {described(batch)}; of fitness {described(other)}. Give train the dtypes "
-        f"and shapes that the network and the loss take."
-    ) from error
+    raised, numbers = f"{type(error).__name__}: {error}", with_float32_inputs(batch)
+    if fault(loss, network, other) is None:
+        raise TaskError(
+            f"the network cannot be trained on train, although it can be scored on fitness: {raised}. Some samples of "
+            f"train are {described(batch)}; of fitness {described(other)}. Give train the dtypes and shapes that the "
+            f"network and the loss take."
+        ) from error
+    if numbers is not None and fault(loss, network, numbers) is None:
+        raise TaskError(
+            f"the network takes float32, and some samples of train are {described(batch)}: {raised}. Cast the inputs "
+            f"with x.astype('float32') or x.float()."
+        ) from error
 
 
 @torch.no_grad()
@@ -71,6 +80,13 @@ def few_samples(split: Source) -> Batch | None:
     chosen = evenly_spaced(split.samples, FEW)
     ((_, batch),) = split.some(chosen).parts(len(chosen))
     return batch
+
+
+def with_float32_inputs(batch: Batch) -> Batch | None:
+    """The batch with its first item cast; None where that is float32 already, or no tensor."""
+    if not isinstance(batch, tuple | list) or not isinstance(batch[0], Tensor) or batch[0].dtype == torch.float32:
+        return None
+    return (batch[0].float(), *batch[1:])
 
 
 def described(batch: Batch) -> str:
