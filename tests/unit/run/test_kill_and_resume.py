@@ -1,6 +1,7 @@
 """`kill -9` at any moment, then the same command again: the same bits as a run that was never interrupted."""
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.warm import python
+from tests import warm
+from tests.campaign.case import python_path
 
 VICTIM = Path(__file__).with_name("victim.py")
 MOMENTS = [
@@ -19,7 +21,8 @@ MOMENTS = [
 
 
 def run(folder: Path, where: str = "nowhere", number: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
-    return python(VICTIM, folder, where, str(number), *more)
+    environment = {**os.environ, "PYTHONPATH": python_path(), warm.ADDRESS: warm.address()}
+    return warm.python(VICTIM, folder, where, str(number), *more, env=environment)
 
 
 def bits(folder: Path) -> dict[str, object]:
