@@ -252,6 +252,7 @@ def test_a_message_with_open_files_arrives_whole() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
     scribble = Scribble(tmp_path)
     list(esgd.evolve(scribble.task(), scribble.recipe, seed=0, engine=Pool(workers=2)))
