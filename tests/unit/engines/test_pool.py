@@ -31,7 +31,6 @@ from esgd.operators import CarriedByMate
 from esgd.protocols import Draw
 from esgd.testing.evidence import contents, difference
 from tests import warm
-from tests.campaign.case import python_path
 from tests.command import esgd as command
 from tests.small import CLASSES, INPUTS, classify, mlp, random_data
 
@@ -394,12 +393,11 @@ executor._started = warm.worker
 @pytest.mark.parametrize("how", ["file", "-c", "stdin"])
 def test_a_script_without_a_main_guard_works_with_its_own_lambdas_and_classes(tmp_path: Path, how: str) -> None:
     """That of standard input has a process and a worker that nothing has prepared."""
-    environment = {**os.environ, "PYTHONPATH": python_path(), warm.ADDRESS: warm.address()}
     if how == "file":
         (tmp_path / "script.py").write_text(SCRIPT + WARM + BOTH)
-        done = warm.python("script.py", cwd=tmp_path, env=environment)
+        done = warm.python("script.py", cwd=tmp_path, env=warm.environment())
     elif how == "-c":
-        done = warm.python("-c", SCRIPT + WARM + BOTH, cwd=tmp_path, env=environment)
+        done = warm.python("-c", SCRIPT + WARM + BOTH, cwd=tmp_path, env=warm.environment())
     else:
         done = subprocess.run([sys.executable, "-"], cwd=tmp_path, capture_output=True, text=True, input=SCRIPT + BOTH)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "the same", "")

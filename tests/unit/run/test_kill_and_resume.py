@@ -1,7 +1,6 @@
 """`kill -9` at any moment, then the same command again: the same bits as a run that was never interrupted."""
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from safetensors.torch import load_file
 
 from tests import warm
-from tests.campaign.case import python_path
 
 VICTIM = Path(__file__).with_name("victim.py")
 MOMENTS = [
@@ -21,8 +19,7 @@ MOMENTS = [
 
 
 def run(folder: Path, where: str = "nowhere", number: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": python_path(), warm.ADDRESS: warm.address()}
-    return warm.python(VICTIM, folder, where, str(number), *more, env=environment)
+    return warm.python(VICTIM, folder, where, str(number), *more, env=warm.environment())
 
 
 def bits(folder: Path) -> dict[str, object]:
