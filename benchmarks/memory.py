@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,8 @@ QUICK_POPULATIONS, QUICK_OFFSPRING, QUICK_FIXED = (2, 4), (2, 8), 2
 ENGINES = ("pool of loops", "loop on one thread")
 
 
-def footprint(engine: str, population: int, offspring: int, quick: Sequence[str]) -> tuple[int, int]:
+@cache  # the two series have a run in common
+def footprint(engine: str, population: int, offspring: int, *quick: str) -> tuple[int, int]:
     """Peak bytes of a run, and the bytes of a row."""
     places = [str(population), str(offspring)]
     child = Child(sys.executable, "benchmarks.sides.footprint", ["W3", engine, *places, *quick], patience=PATIENCE)
@@ -55,8 +57,8 @@ def main() -> None:
         (QUICK_POPULATIONS, QUICK_OFFSPRING, QUICK_FIXED) if given.quick else (POPULATIONS, OFFSPRING, FIXED)
     )
     for engine in given.only or ENGINES:
-        by_population = [footprint(engine, mu, 4 * mu, quick) for mu in populations]
-        by_offspring = [footprint(engine, fixed, count, quick) for count in offspring]
+        by_population = [footprint(engine, mu, 4 * mu, *quick) for mu in populations]
+        by_offspring = [footprint(engine, fixed, count, *quick) for count in offspring]
         rows_mu = [peak / row for peak, row in by_population]
         rows_lambda = [peak / row for peak, row in by_offspring]
         name = "rows at the peak for one more individual and its offspring"

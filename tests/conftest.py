@@ -4,6 +4,7 @@ and the tensor shapes in the library's annotations checked at run time (jaxtypin
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,10 @@ from xdist.scheduler import LoadFileScheduling
 from tests import shapes, warm
 
 gc.disable()  # until everything is imported
+
+# Where Python is told to keep no bytecode, every process of a test would compile esgd, and every worker all tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A suite that is started in the background or with nohup ignores signals, and so would every process that a test ends.
 signal.signal(signal.SIGINT, signal.default_int_handler)

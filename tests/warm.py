@@ -25,6 +25,8 @@ from typing import IO, Any
 SERVER = Path(__file__).with_name("warm_server.py")
 RAY_WORKER = Path(__file__).with_name("warm_ray_worker.py")
 ADDRESS = "ESGD_WARM_SERVER"  # in the environment of processes that are to use the server of one above them
+WORKERS = "ESGD_WARM_WORKERS"  # likewise, that of the workers of pools
+USED_BY_WORKERS = ("esgd.engines", "esgd.engines.processes.messages", "esgd.operators", "esgd.species", "esgd.tasks")
 PATIENCE = 900.0  # seconds
 
 
@@ -53,6 +55,39 @@ def address() -> str:
     return path
 
 
+@cache
+def worker_address() -> str:
+    """Where the server of pools' workers takes requests: a fork of the other one that has imported esgd, too."""
+    if above := os.environ.get(WORKERS):
+        return above
+    path = f"{tempfile.mkdtemp(prefix='esgd-warm-')}/server"
+    near, far = socket.socketpair()
+    with far, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+        descriptors = (listener.fileno(), far.fileno())
+        server = Process(
+            *(str(SERVER), *map(str, descriptors), *USED_BY_WORKERS),
+            pass_fds=descriptors,
+            process_group=True,
+            env={**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"},
+        )
+    atexit.register(shutil.rmtree, Path(path).parent, ignore_errors=True)
+    atexit.register(server.wait)
+    atexit.register(near.close)  # before, and then the server ends
+    return path
+
+
+def python_path() -> str:
+    """What a new process needs to find the same modules as this one."""
+    return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+
+
+def environment() -> dict[str, str]:
+    """That of a process which finds our modules and starts warm ones itself, by the servers of this process."""
+    return {**os.environ, "PYTHONPATH": python_path(), ADDRESS: address(), WORKERS: worker_address()}
+
+
 class Process:
     """`subprocess.Popen` of `python ARGUMENTS`. `preload`: what the server imports before, and then keeps."""
 
@@ -65,6 +100,7 @@ class Process:
         pass_fds: Sequence[int] = (),
         process_group: bool = False,
         preload: Sequence[str] = (),
+        server: str | None = None,
     ) -> None:
         request = {
             "arguments": arguments,
@@ -75,10 +111,10 @@ class Process:
             "preload": preload,
         }
         reading, writing = os.pipe()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             try:
-                server.connect(address())
-                socket.send_fds(server, [json.dumps(request).encode()], [writing, *streams, *pass_fds])
+                connection.connect(server or address())
+                socket.send_fds(connection, [json.dumps(request).encode()], [writing, *streams, *pass_fds])
             finally:
                 os.close(writing)
         self._status: IO[str] = os.fdopen(reading)
@@ -153,7 +189,8 @@ def worker(channel: int, lifeline: int) -> Process:
         *("-P", "-m", "esgd.engines.processes.worker", str(channel), str(lifeline)),
         pass_fds=(channel, lifeline),
         process_group=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)},
+        env={**os.environ, "PYTHONPATH": python_path()},
+        server=worker_address(),
     )
 
 

@@ -1,7 +1,10 @@
-"""A process that has imported torch and forks for each command that it gets: python warm_server.py LISTENER LIFELINE
+"""A process that has imported torch and forks for each command that it gets.
+
+    python warm_server.py LISTENER LIFELINE [MODULE …]          modules that it imports as well
 
 A fork does what `python ARGUMENTS` does, without the seconds that importing torch takes. The server imports nothing of
-esgd, so a command that forgets to import something of it fails as it would in a process of its own.
+esgd, so a command that forgets to import something of it fails as it would in a process of its own. Workers of pools
+have a server of their own, a fork of this one, which imports it.
 """
 
 from __future__ import annotations
@@ -128,9 +131,9 @@ def python(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
+    for name in (*PRELOADED, *sys.argv[3:]):
         import_module(name)
     gc.freeze()  # a fork neither copies nor looks through what is imported
-    request, descriptors = serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:]))
+    request, descriptors = serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3]))
     become(request, descriptors)
     python(request["arguments"])

@@ -109,6 +109,7 @@ def test_the_moments_after_an_interrupt_are_those_of_a_run_that_ended(monkeypatc
     assert told == ["interrupted"]
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_an_interrupt_from_another_thread_reaches_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a notebook's stop button does: the main thread is interrupted, and the workers end."""
     CtrlC(2, "sgd", monkeypatch)

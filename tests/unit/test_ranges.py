@@ -159,6 +159,7 @@ def test_finding_is_addressed_and_leaves_the_callers_generators_alone() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_every_engine_finds_the_same() -> None:
     loop = run(learnable(), Loop(threads=1))
     for engine in (Vmap(threads=1), Pool(workers=2)):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import benchmarks.arena.__main__ as arena
 from benchmarks.arena.arms import EVERY, GRID, VARIANTS, label
 from benchmarks.arena.compete import compete
 from benchmarks.arena.page import BEGIN, END, draw, insert, tables
@@ -94,14 +97,19 @@ def test_a_run_of_the_arena_tells_what_it_spent_and_how_good_it_is(arm: str) -> 
     assert found["curve"][-1] == pytest.approx([found["spent"], found["test"]])
 
 
-def test_an_interrupted_arena_continues(tmp_path: Path) -> None:
-    words = ["--quick", "--tasks", "digits", "--arms", "single,swa", "--budgets", "short", "--out", str(tmp_path)]
-    for arms in ("single", "single,swa"):
-        words[4] = arms
-        done = python("-m", "benchmarks.arena", *words, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-    assert "digits short swa" in done.stdout
-    assert "digits short single:" not in done.stdout
+def test_an_interrupted_arena_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It begins in processes, and continues in a thread of this one."""
+    words = ["--quick", "--tasks", "digits", "--budgets", "short", "--out", str(tmp_path), "--arms"]
+    done = python("-m", "benchmarks.arena", *words, "single", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(arena, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(sys, "argv", ["arena", *words, "single,swa"])
+    arena.main()
+    said = capsys.readouterr().out
+    assert "digits short swa" in said
+    assert "digits short single:" not in said
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
 
 

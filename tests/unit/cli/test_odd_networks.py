@@ -25,6 +25,7 @@ from tests.command import esgd
         ("tasks: make_model raises", "pool:workers=2"),
     ],
 )
+@pytest.mark.usefixtures("warm_workers")
 def test_it_is_refused_in_a_sentence_with_the_exit_code_of_bad_input(name: str, engine: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         f"from tests.campaign.odd_models import ODD\n\n\ndef task(seed):\n    return ODD[{name!r}].task()\n"

@@ -252,6 +252,7 @@ def test_a_message_with_open_files_arrives_whole() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path: Path) -> None:
     scribble = Scribble(tmp_path)
     list(esgd.evolve(scribble.task(), scribble.recipe, seed=0, engine=Pool(workers=2)))
@@ -259,6 +260,7 @@ def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_path: Path) -> None:
     """Of 80 MB of data none is a worker's own, as the kernel counts it."""
     x = torch.randn(200_000, 100)
@@ -281,6 +283,7 @@ def test_the_tasks_data_are_in_memory_once_however_many_workers_read_them(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_workers")
 def test_many_generations_do_not_use_up_memory_or_open_files() -> None:
     """Rows of a megabyte: a segment of shared memory each time, and each is given back."""
 

@@ -23,7 +23,7 @@ from esgd.testing import check_species, check_task
 from esgd_paper.networks.bidirectional import BidirectionalLstm
 from esgd_paper.speech.corpus import an4_corpus
 from esgd_paper.swb300 import frame_cross_entropy, mini_network, paper_network, study
-from tests.real_data import real_data
+from tests.real_data import half_of_an4
 from tests.small import ask
 from tests.unit.esgd_paper.speech.synthetic import speech, write_an4
 
@@ -125,7 +125,7 @@ def test_a_task_can_be_sent_to_another_process(toy: Path) -> None:
 @pytest.mark.slow
 def test_words_of_an4_are_recognised() -> None:
     """Four epochs of ADAM: more than half of the words of ten unknown speakers are right."""
-    task = study("mini", real_data("an4")).task(0)
+    task = study("mini", half_of_an4()).task(0)
     single = esgd.species.Fixed(policy=Policy(optimizer="adam", hyper={"lr": 5e-3}))
     recipe = Recipe(population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=4, species=single)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.warm import python
+from tests import warm
 
 VICTIM = Path(__file__).with_name("victim.py")
 MOMENTS = [
@@ -19,7 +19,7 @@ MOMENTS = [
 
 
 def run(folder: Path, where: str = "nowhere", number: int = 0, *more: str) -> subprocess.CompletedProcess[str]:
-    return python(VICTIM, folder, where, str(number), *more)
+    return warm.python(VICTIM, folder, where, str(number), *more, env=warm.environment())
 
 
 def bits(folder: Path) -> dict[str, object]:

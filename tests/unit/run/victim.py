@@ -1,6 +1,6 @@
 """A small run that kills itself, with SIGKILL, at a chosen moment: victim.py FOLDER WHERE NUMBER [RECIPE ENGINE].
 
-The recipe is `plain`, a `funnel`, or the funnel of the CIFAR-10 trials, `cifar`."""
+The recipe is `plain`, a `funnel`, or the funnel of the CIFAR-10 trials, `cifar`. Workers of a pool are warm."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
+from esgd.engines.processes import executor
 from esgd.operators import (
     BestOfLooks,
     Carried,
@@ -26,6 +27,7 @@ from esgd.run import files
 from esgd.schedules import Cosine
 from esgd.sizes import Each, Earned, Funnel, Shared
 from esgd.species import Adam, Inherited, LogUniform, Mixture, Sgd
+from tests import warm
 
 FOLDER, WHERE, NUMBER = sys.argv[1], sys.argv[2], int(sys.argv[3])
 RECIPE, ENGINE = sys.argv[4:] or ("plain", "auto")
@@ -103,6 +105,7 @@ def mortal_sync(path, sync=files.sync):
 
 
 def main() -> None:
+    executor._started = warm.worker
     for module in [m for name, m in sys.modules.items() if name.startswith("esgd.run")]:
         if hasattr(module, "sync"):
             module.sync = mortal_sync

@@ -66,6 +66,7 @@ def test_a_run_answers_in_units_of_the_targets_and_its_files_hold_the_scales(tmp
     ] == []
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("engine", ["vmap", "pool:workers=1"])
 def test_every_engine_trains_it(engine: str) -> None:
     recipe = esgd.Recipe(population=3, generations=1, sgd_epochs=2)

@@ -123,6 +123,7 @@ def mean_accuracy(output: Tensor, target: Tensor) -> Tensor:
 LOOP, VMAP = Loop(threads=1), Vmap(chunk=2, threads=1)
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize(
     ("engine", "metric"),
     [

@@ -69,6 +69,7 @@ def test_fitness_and_test_loss_are_torchs_own_mean_over_the_whole_split(name: st
         assert picked[0] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.usefixtures("warm_workers")
 @pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1), Pool(workers=1)], ids=str)
 @pytest.mark.parametrize("name", ["weight", "both"])
 def test_every_engine_selects_by_that_mean(engine: Any, name: str) -> None:
