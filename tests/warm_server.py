@@ -22,6 +22,7 @@ import sys
 import warnings
 from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 from types import ModuleType
 from typing import Any
 
@@ -106,7 +107,7 @@ def python(arguments: list[str]) -> None:
     while arguments[0] in ("-P", "-u"):
         safe |= arguments[0] == "-P"
         if arguments.pop(0) == "-u":
-            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+            sys.stdout = TextIOWrapper(open(1, "wb", buffering=0, closefd=False), write_through=True)  # noqa: SIM115
     beside = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*(each for each in beside if each), *PATH]
     how, *rest = arguments

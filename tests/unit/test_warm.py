@@ -23,3 +23,8 @@ def test_how_it_ended_is_told() -> None:
     done = [python("-c", end) for end in ends]
     assert [each.returncode for each in done] == [0, 3, 1, -signal.SIGKILL]
     assert done[2].stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_what_it_writes_comes_in_the_order_in_which_it_is_written() -> None:
+    program = "import sys\nfor word in 'abc':\n    print(word)\n    print(word.upper(), file=sys.stderr)"
+    assert python("-u", "-c", program, together=True).stdout.split() == ["a", "A", "b", "B", "c", "C"]
