@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -32,50 +32,48 @@ PATIENCE = 900.0  # seconds
 
 @cache
 def address() -> str:
-    """Where the server takes requests: one that a process above this has started, or our own, which ends with us."""
-    if above := os.environ.get(ADDRESS):
-        return above
-    folder = tempfile.mkdtemp(prefix="esgd-warm-")
-    path = f"{folder}/server"
-    near, far = socket.socketpair()
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with far, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        listener.listen()
-        server = subprocess.Popen(
-            [sys.executable, str(SERVER), str(listener.fileno()), str(far.fileno())],
-            pass_fds=[listener.fileno(), far.fileno()],
+    """Where the server takes requests: one that a process above this has started, or our own."""
+
+    def start(listener: int, lifeline: int) -> subprocess.Popen[bytes]:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.Popen(
+            [sys.executable, str(SERVER), str(listener), str(lifeline)],
+            pass_fds=[listener, lifeline],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**environment, "OMP_NUM_THREADS": "1"},
         )
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.wait)
-    atexit.register(near.close)  # before, and then the server ends
-    return path
+
+    return os.environ.get(ADDRESS) or _served_by(start)
 
 
 @cache
 def worker_address() -> str:
     """Where the server of pools' workers takes requests: a fork of the other one that has imported esgd, too."""
-    if above := os.environ.get(WORKERS):
-        return above
-    path = f"{tempfile.mkdtemp(prefix='esgd-warm-')}/server"
-    near, far = socket.socketpair()
-    with far, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        listener.listen()
-        descriptors = (listener.fileno(), far.fileno())
-        server = Process(
-            *(str(SERVER), *map(str, descriptors), *USED_BY_WORKERS),
-            pass_fds=descriptors,
+
+    def start(listener: int, lifeline: int) -> Process:
+        return Process(
+            *(str(SERVER), str(listener), str(lifeline), *USED_BY_WORKERS),
+            pass_fds=(listener, lifeline),
             process_group=True,
             env={**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"},
         )
-    atexit.register(shutil.rmtree, Path(path).parent, ignore_errors=True)
+
+    return os.environ.get(WORKERS) or _served_by(start)
+
+
+def _served_by(start: Callable[[int, int], Any]) -> str:
+    """The address of a server that is started with its listener and its lifeline, and ends with this process."""
+    folder = tempfile.mkdtemp(prefix="esgd-warm-")
+    near, far = socket.socketpair()
+    with far, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"{folder}/server")
+        listener.listen()
+        server = start(listener.fileno(), far.fileno())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.wait)
     atexit.register(near.close)  # before, and then the server ends
-    return path
+    return f"{folder}/server"
 
 
 def python_path() -> str:
@@ -201,6 +199,8 @@ def ray_workers() -> Iterator[None]:
 
     theirs = ray_constants.SETUP_WORKER_FILENAME
     ray_constants.SETUP_WORKER_FILENAME, os.environ[ADDRESS] = str(RAY_WORKER), address()
-    yield
-    ray_constants.SETUP_WORKER_FILENAME = theirs
-    del os.environ[ADDRESS]
+    try:
+        yield
+    finally:
+        ray_constants.SETUP_WORKER_FILENAME = theirs
+        del os.environ[ADDRESS]

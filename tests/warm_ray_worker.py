@@ -13,13 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.warm import Process
 
 ITS_OWN = ("--serialized-runtime-env-context", "--language")  # what Ray says to the script, not to the worker
-USED_BY_RAY = (
-    "google.protobuf.json_format",
-    "jsonschema",
-    "psutil",
-    "requests",
-    "yaml",
-)  # ray itself reads RAY_… early
+# What ray imports. Not ray itself: it reads RAY_… when it is imported, and each worker has its own.
+USED_BY_RAY = ("google.protobuf.json_format", "jsonschema", "psutil", "requests", "yaml")
 
 if __name__ == "__main__":
     arguments = [word for word in sys.argv[1:] if not word.startswith(ITS_OWN)]

@@ -137,7 +137,7 @@ def check_list(name: str, value: Any, *, meaning: str) -> tuple[Any, ...]:
 
 
 def check_numbers(owner: Any, name: str, *, may_be_zero: bool, meaning: str) -> None:
-    """A field of a frozen dataclass that lists numbers above 0, at least one: it is kept as a tuple of floats."""
+    """A field of a frozen dataclass with one number or more, above 0 or from 0 on: it is kept as a tuple of floats."""
     values = check_list(name, getattr(owner, name), meaning=meaning)
     check_number(f"len({name})", len(values), at_least=1, meaning=meaning)
     least, above = (0, None) if may_be_zero else (None, 0)

@@ -33,6 +33,8 @@ from esgd.cli.options import (
     Progress,
     Quiet,
     Rules,
+    RunFolder,
+    RunFolders,
     ScaleName,
     Seed,
     Sets,
@@ -124,7 +126,7 @@ def run(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", parser=path_of, help="the run's folder")],
+    folder: RunFolder,
     generations: Annotated[
         int | None, typer.Option(metavar="K", help="extend the run until it has K generations, all in all")
     ] = None,
@@ -247,7 +249,7 @@ def compare_(
 
 @app.command("report")
 def report_(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", parser=path_of, help="run folders")],
+    folders: RunFolders,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -286,9 +288,7 @@ def watch(
 
 
 @app.command("verify")
-def verify_(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", parser=path_of, help="run folders")],
-) -> None:
+def verify_(folders: RunFolders) -> None:
     """Check that runs are whole: each file against its checksum, the model against the archive. It only reads."""
     with importing():
         from esgd.run import verify
@@ -303,7 +303,7 @@ def verify_(
 
 @app.command("export")
 def export_(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", parser=path_of, help="the run's folder")],
+    folder: RunFolder,
     out: Annotated[
         Path | None, typer.Option(parser=path_of, metavar="PATH", help="the folder for the files [default: RUN-export]")
     ] = None,

@@ -21,6 +21,8 @@ def path_of(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises where there is no such user
 
 
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", parser=path_of, help="the run's folder")]
+RunFolders = Annotated[list[Path], typer.Argument(metavar="RUN...", parser=path_of, help="run folders")]
 What = Annotated[
     str, typer.Argument(help="the name of a study, a TOML file, or 'package.module:task'", show_default=False)
 ]
