@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from esgd import rules
-from esgd.operators import BestOfLooks, Carried, Uninterrupted
+from esgd.operators import BestOfLooks, Carried, Cloned, MeanOfElites, Uninterrupted
 from esgd.policies import Policy
 from esgd.protocols import Draw, Species, Task
 from esgd.recipe import Recipe
@@ -77,6 +77,7 @@ VARIANTS: Mapping[str, Arm] = {
     "with learning rates that are found": partial(rules.ours, rates=rules.FOUND),
     "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
     "without offspring": without(offspring=0, mates=1),
+    "without rescaling": without(kinds=(Cloned(), MeanOfElites())),
     "without going back": without(baggage=Uninterrupted()),
     "with SGD that is interrupted": without(baggage=Carried()),
     "without a changed policy for a trajectory that went back": without(

@@ -384,6 +384,7 @@ class Recipe:
             kinds=self.kinds,
             k=stage.k,
             v=v,
+            last=stage.k == self.generations and v == stage.evolution_steps,
             offspring=self.offspring_of(stage.k, state.history),
             elites=stage.elites,
             mates=self.mate_weights,

@@ -1,11 +1,11 @@
 """Rules for training with a given amount of work: ours, the paper's, and those of every rival, in the same engines.
 
 Each function takes a task and the work that a run may spend, and returns an ordinary `Recipe`. Work is counted in the
-ledger's samples: a sample forward is 1, backward 2, and every look at the fitness is paid for.
+ledger's samples: a sample forward is 1, backward 2, and every evaluation of the fitness counts.
 
 ```python
 recipe = esgd.rules.halving(task, work=5e6)
-result = esgd.fit(task, recipe)
+result = esgd.fit(task, recipe, seed=0)
 ```
 
 All rules but the paper's anneal their learning rates by one cosine over the run, and draw a weight decay, too. The
@@ -33,6 +33,7 @@ from esgd.operators import (
     Never,
     Reestimated,
     Replacement,
+    Rescaled,
     Truncation,
     Uninterrupted,
     trajectories,
@@ -109,14 +110,16 @@ def ours(
 
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. Where the
     work suffices for hundreds of epochs, networks converge early, so more of them race: 36 for 432 epochs of one
-    network, then a third, a ninth, and two, with half of the work. The best place that a trajectory has passed
-    competes, and the mean of its late iterates is such a place; one that passes nothing better goes back there and
-    continues with a changed policy. Offspring are clones of the fittest with another policy, and means of elites; they
-    take a place only from one that is less fit. There are as many generations, 3 to 15 after the race, as
-    `fitness_share` of the work can pay the looks of. Their epochs follow the ledger: what offspring did not cost is
-    trained with. `work` is what Algorithm 1 spends with its default recipe, unless given. `rates` is what policies are
-    drawn from: `FOUND`, by a range test that is part of the work, or `RATES` where that would be more than a tenth of
-    it.
+    network, then a third, a ninth, and two, with half of the work. A trajectory competes with the best parameters that
+    it has reached; the mean of its late iterates is also a candidate. If a generation finds nothing better, the
+    trajectory returns there and continues with a changed policy. Offspring are clones of the fittest with another
+    policy, and means of elites; they take a place only from one that is less fit. In the last generation the parameters
+    of the fittest are multiplied by the number that lowers its fitness most (`Rescaled`).
+
+    `work` is what Algorithm 1 spends with its default recipe, unless given. The number of generations after the race, 3
+    to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work. K_s follows the
+    ledger: work that offspring did not use goes into SGD. `rates` is what policies are drawn from: `FOUND`, by a range
+    test that is part of the work, or `RATES` where that would be more than a tenth of it.
     """
     check_number("fitness_share", fitness_share, at_least=0, at_most=1, meaning=_FITNESS_SHARE)
     buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
@@ -181,7 +184,7 @@ def _race(
         offspring=Earned(1, 3),
         mates={2: 0.5, 3: 0.5},
         mates_from=trajectories,
-        kinds=(Cloned(), MeanOfElites()),
+        kinds=(Rescaled(), Cloned(), MeanOfElites()),
         mutation=Gaussian(sigma=0.0),
         backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True),

@@ -105,21 +105,21 @@ def _looks_in(costs: Costs, recipe: Recipe) -> Callable[[Stage], float]:
 
 
 def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
-    """Generations that are alike, and how many. Where no size changes and epochs are whole all K are, and K may be any
-    number."""
+    """Generations that are alike, and how many. Where no size changes and epochs are whole, all but the last one are,
+    and K may be any number."""
     if recipe.is_scheduled:
         return [(1, stage) for stage in recipe.stages()]
     first, tuning = next(recipe.stages()), [(1, stage) for stage in recipe.stages(after=recipe.generations)]
     if isinstance(recipe.sgd_epochs, float):
         begins = (k * recipe.sgd_epochs for k in range(recipe.generations))
         return [*((1, replace(first, k=k, before=before)) for k, before in enumerate(begins, start=1)), *tuning]
-    return [(recipe.generations, first), *tuning]
+    return [(recipe.generations - 1, first), (1, replace(first, k=recipe.generations)), *tuning]
 
 
 def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
-    """Births that are scored in the evolution steps of a generation, tries of a soup included."""
-    births = recipe.offspring_of(stage.k)
-    tries = sum(min(kind.tries, stage.population - 1) for kind in recipe.kinds)
+    """Births that are scored in the evolution steps of a generation, those that a kind only tries included."""
+    births, last = recipe.offspring_of(stage.k), stage.k == recipe.generations
+    tries = sum(kind.tries(stage.population, last=last) for kind in recipe.kinds)
     return stage.evolution_steps * (births + (tries if births else 0))
 
 

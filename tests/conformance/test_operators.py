@@ -46,7 +46,7 @@ COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF, *RECOMBINATION]
 def test_no_operator_that_has_a_check_is_left_out() -> None:
     verbs = {"Fresh", "Carried", "CarriedByMate", "Uninterrupted", "Averaged", "FromFittest", "Reestimated", "Anchor"}
     starts = {"Perturbed", "RandomStart", "Saved"}
-    kinds = {"OffspringKind", "Mated", "Cloned", "Extrapolated", "MeanOfElites", "GreedySoup"}
+    kinds = {"OffspringKind", "Mated", "Cloned", "Extrapolated", "MeanOfElites", "GreedySoup", "Rescaled"}
     waives = {"Replacement"}  # offspring that are less fit take a place, which is what PBT does
     strategies = {name for name in operators.__all__ if name[0].isupper()} - verbs - starts - kinds - waives
     assert {type(each).__name__ for each in COVERED} == strategies

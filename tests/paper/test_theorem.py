@@ -34,6 +34,7 @@ from esgd.operators import (
     PerEpoch,
     PerGeneration,
     Reestimated,
+    Rescaled,
     Uninterrupted,
     anyone,
     parents_only,
@@ -119,7 +120,11 @@ def changing(draw: st.DrawFn) -> esgd.Recipe:
         elites=draw(st.one_of(counts, st.sampled_from([0.3, 1.0])), label="m_k"),
         mates=1 if sizes[0] == 1 else {1, 2},
         mates_from=draw(st.sampled_from([anyone, trajectories])),
-        kinds=draw(st.sampled_from([(Mated(),), (Cloned(), Extrapolated()), (MeanOfElites(), GreedySoup(), Mated())])),
+        kinds=draw(
+            st.sampled_from(
+                [(Mated(),), (Cloned(), Extrapolated()), (MeanOfElites(), GreedySoup(), Mated()), (Rescaled(), Mated())]
+            )
+        ),
         generations=3,
         sgd_epochs=draw(st.sampled_from([Shared(3), Each((0.4, 1.5)), Each((1, 0, 2))]), label="K_s"),
         species=draw(st.sampled_from([TAME, WILD])),

@@ -49,6 +49,7 @@ from esgd.operators import (
     Reestimated,
     RelativeGaussian,
     Replacement,
+    Rescaled,
     Roulette,
     Saved,
     Softmax,
@@ -169,6 +170,7 @@ any_operator = st.one_of(
     st.builds(Anchor, strength=probability, every=st.integers(1, 99), after=st.integers(0, 9)),
     st.builds(Extrapolated, alpha=smoothing, share=positive),
     st.builds(GreedySoup, most=st.integers(2, 9)),
+    st.builds(Rescaled, step=st.floats(0.01, 1.0), most=st.integers(2, 9)),
     st.sampled_from([Uninterrupted(), Replacement(), MeanOfElites(), Mated(), Cloned(share=0.5)]),
     st.builds(Funnel, st.integers(1, 99), st.integers(1, 99)),
     st.builds(Each, st.lists(floors, min_size=1, max_size=3).map(tuple)),
@@ -227,7 +229,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(Elitist, Fresh, Carried, CarriedByMate, Averaged, FromFittest, RandomStart, Reestimated, Perturbed, Saved),
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
         *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
-        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup, LoraProduct),
+        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup, LoraProduct, Rescaled),
         *(Funnel, Each, Shared, PerIndividual, Earned, Spending, Timed, Group, NoDecay),
     }
     assert spelt == covered

@@ -10,6 +10,7 @@ from esgd.operators.mating import Inverse, Raced, Rank, Roulette, Softmax, Trunc
 from esgd.operators.mutation import Gaussian, RelativeGaussian
 from esgd.operators.optimizer_state import Carried, CarriedByMate, Fresh, Uninterrupted
 from esgd.operators.recombination import intermediate
+from esgd.operators.rescaling import Rescaled
 from esgd.operators.start import Perturbed, RandomStart, Saved
 from esgd.operators.survival import Elitist, Replacement, anyone, parents_only, trajectories
 
@@ -42,6 +43,7 @@ __all__ = [
     "Reestimated",
     "RelativeGaussian",
     "Replacement",
+    "Rescaled",
     "Roulette",
     "Saved",
     "Softmax",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import index
 
 import torch
@@ -25,6 +24,7 @@ def breed(
     kinds: Sequence[OffspringKind],
     k: int,
     v: int,
+    last: bool,
     offspring: int,
     elites: int,
     mates: Mapping[int, float],
@@ -36,16 +36,18 @@ def breed(
     """λ births in evolution step v of generation k, each of a kind; the mates of a birth have the fittest first.
 
     `everyone` and `fitness` describe the candidates, of which the `possible` ones may be mates; `mates` has the
-    probability of each number of mates.
+    probability of each number of mates. `last` says that the run has no evolution step after this one.
     """
     candidates = Mates(
         k=k,
-        fitness=fitness[list(possible)],
+        last=last,
+        fitness=fitness,
+        possible=possible,
         elites=elites,
         sizes=mates,
         mating=mating,
         mutation=mutation,
-        score=lambda births: score([_among(birth, possible) for birth in births]),
+        score=score,
     )
     births = list[Birth]()
     for kind, here in _kinds(kinds, offspring, seeds.at(k, v)):
@@ -54,15 +56,14 @@ def breed(
         union = kind(candidates, here)
         if union is None:
             continue
-        _check_union(union, kind, len(possible))
-        chosen = [possible[mate] for mate in union.mates]
+        _check_union(union, kind, len(fitness))
         births.append(
             Birth(
                 id=f"{k}.{v}.{len(births)}",
-                mates=tuple(chosen),
+                mates=union.mates,
                 sigma=union.sigma,
-                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in chosen),  # of an end, its individual
-                founder=everyone[chosen[0]].founder,
+                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in union.mates),  # of an end, its individual
+                founder=everyone[union.mates[0]].founder,
                 kind=kind.name,
                 weights=union.weights,
             )
@@ -95,8 +96,3 @@ def _check_union(union: Union, kind: OffspringKind, candidates: int) -> None:
             f"numbers of one mate or more, from 0 to {candidates - 1}, and a weight for each or none; or None for no "
             f"offspring."
         )
-
-
-def _among(birth: Birth, possible: Sequence[int]) -> Birth:
-    """A birth whose mates are numbers among the possible ones, with their numbers among all candidates."""
-    return replace(birth, mates=tuple(possible[mate] for mate in birth.mates))

@@ -26,18 +26,22 @@ _ALPHA = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mates:
-    """The candidates that may be mates, and the recipe's rules for choosing among them.
+    """The candidates, which of them may be mates, and the recipe's rules for choosing among these.
 
-    | field     | meaning                                                        |
-    |-----------|----------------------------------------------------------------|
-    | `fitness` | of each                                                        |
-    | `elites`  | m                                                              |
-    | `sizes`   | the probability of each number of mates                        |
-    | `score`   | scores of births whose `mates` are numbers of these candidates |
+    | field      | meaning                                                        |
+    |------------|----------------------------------------------------------------|
+    | `last`     | whether the run has no evolution step after this one           |
+    | `fitness`  | of each candidate                                              |
+    | `possible` | numbers of the candidates that may be mates                    |
+    | `elites`   | m                                                              |
+    | `sizes`    | the probability of each number of mates                        |
+    | `score`    | scores of births whose `mates` are numbers of these candidates |
     """
 
     k: int
+    last: bool
     fitness: Float[Tensor, " n"]
+    possible: Sequence[int]
     elites: int
     sizes: Mapping[int, float]
     mating: Mating
@@ -45,17 +49,20 @@ class Mates:
     score: Callable[[Sequence[Birth]], Scores]
 
     def ranked(self) -> list[int]:
-        """Those with a finite fitness, the fittest first."""
-        order = self.fitness.argsort(stable=True).tolist()
-        return [i for i in order if self.fitness[i] < torch.inf]
+        """Those that may be mates and have a finite fitness, the fittest first."""
+        return [self.possible[i] for i in self._mates.argsort(stable=True).tolist() if self._mates[i] < torch.inf]
 
     def drawn(self, seeds: Seeds) -> list[int]:
         """ρ mates by the recipe's rules, the fittest first."""
         sizes = list(self.sizes)
         wheel = torch.tensor([self.sizes[rho] for rho in sizes], dtype=torch.float64)
         rho = sizes[int(torch.multinomial(wheel, 1, generator=seeds("rho")))]
-        chosen = self.mating(self.fitness, min(rho, len(self.fitness)), seeds("mates"))
+        chosen = [self.possible[i] for i in self.mating(self._mates, min(rho, len(self._mates)), seeds("mates"))]
         return sorted(chosen, key=lambda j: (float(self.fitness[j]), j))
+
+    @property
+    def _mates(self) -> Float[Tensor, " p"]:
+        return self.fitness[list(self.possible)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,10 @@ class Union:
 
 @runtime_checkable
 class OffspringKind(Protocol):
-    """`name` is what a birth is called; `share` the weight in the draw, or None for one in every evolution step."""
+    """`name` is what a birth is called; `share` the weight in the draw, or None for one in every evolution step.
+
+    `last` says of a generation that it is the run's last one.
+    """
 
     @property
     def name(self) -> str: ...
@@ -77,9 +87,8 @@ class OffspringKind(Protocol):
     @property
     def share(self) -> float | None: ...
 
-    @property
-    def tries(self) -> int:
-        """Combinations of mates whose fitness is taken at most, before there is a birth."""
+    def tries(self, population: int, *, last: bool) -> int:
+        """How many births it scores at most before it decides on one, in a generation of so many individuals."""
         ...
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
@@ -93,12 +102,13 @@ class Mated:
 
     share: float = 1.0
 
-    tries = 0
-
     def __post_init__(self) -> None:
         check_field(self, "share", above=0, meaning=_SHARE)
 
     name = ""
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return 0
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         return Union(tuple(candidates.drawn(seeds)), candidates.mutation.strength(candidates.k, seeds("sigma")))
@@ -110,12 +120,13 @@ class Cloned:
 
     share: float = 1.0
 
-    tries = 0
-
     def __post_init__(self) -> None:
         check_field(self, "share", above=0, meaning=_SHARE)
 
     name = "clone"
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return 0
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         return Union((candidates.drawn(seeds)[0],), weights=(1.0,))
@@ -128,13 +139,14 @@ class Extrapolated:
     alpha: float = 1.5
     share: float = 1.0
 
-    tries = 0
-
     def __post_init__(self) -> None:
         check_field(self, "alpha", at_least=0, meaning=_ALPHA)
         check_field(self, "share", above=0, meaning=_SHARE)
 
     name = "extrapolation"
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return 0
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
         mates = candidates.drawn(seeds)
@@ -147,9 +159,11 @@ class MeanOfElites:
     """The mean of the m fittest mates, unmutated; one in every evolution step."""
 
     share = None
-    tries = 0
 
     name = "mean"
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return 0
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
         mates = candidates.ranked()[: candidates.elites]
@@ -170,11 +184,10 @@ class GreedySoup:
     def __post_init__(self) -> None:
         check_field(self, "most", at_least=2, whole=True, meaning="So many mates are tried. Use most=8.")
 
-    @property
-    def tries(self) -> int:
-        return self.most - 1
-
     name = "soup"
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return min(self.most, population) - 1
 
     def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
         first, *others = candidates.ranked()[: self.most] or [0]

@@ -1,0 +1,94 @@
+"""A kind of offspring that corrects how confident the fittest network is.
+
+Training says little about the scale of a network's outputs. One that was trained on noisy labels is less sure than it
+should be, one that has over-fitted is surer. Temperature scaling (Guo et al., 2017) corrects this after training, by
+one number that is fitted to held-out data. Here the number multiplies the parameters, so the result is an ordinary
+network: where layers are homogeneous, as with ReLU, outputs are multiplied by one number, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, inf
+
+from esgd._validation import check_field
+from esgd.operators.kinds import Mates, Union
+from esgd.population import Birth
+from esgd.randomness import Seeds
+
+_STEP = "The first factors that are tried are exp(step) and exp(−step). Use step=0.1."
+_MOST = "So many factors are tried at most. Use most=6."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescaled:
+    """The fittest candidate with all of its parameters multiplied by one number; one in the last evolution step.
+
+    The logarithm of the number is found by a line search on the fitness: `step` to both sides, twice as far as long as
+    the fitness falls, then the lowest point of the parabola through the last three. Each number that is tried costs a
+    fitness pass. There is no offspring if none is better than 1.
+    """
+
+    step: float = 0.1
+    most: int = 6
+
+    share = None
+    name = "rescaled"
+
+    def __post_init__(self) -> None:
+        check_field(self, "step", above=0, at_most=1, meaning=_STEP)
+        check_field(self, "most", at_least=2, whole=True, meaning=_MOST)
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return self.most if last else 0
+
+    def __call__(self, candidates: Mates, seeds: Seeds) -> Union | None:
+        fittest = int(candidates.fitness.argmin())
+        if not candidates.last or not candidates.fitness[fittest] < inf:
+            return None
+
+        def fitness(logarithm: float) -> float:
+            birth = Birth("0.0.0", mates=(fittest,), kind=self.name, weights=(exp(logarithm),))
+            return float(candidates.score([birth]).fitness[0])
+
+        best = lowest(fitness, float(candidates.fitness[fittest]), step=self.step, most=self.most)
+        return Union((fittest,), weights=(exp(best),)) if best else None
+
+
+def lowest(f: Callable[[float], float], at_zero: float, *, step: float, most: int) -> float:
+    """Where f was lowest in a line search that begins at 0 and takes at most so many values of it, two at least.
+
+    >>> lowest(lambda x: (x - 0.75) ** 2, 0.5625, step=0.1, most=8)
+    0.75
+    >>> lowest(abs, 0.0, step=0.1, most=8)
+    0.0
+    """
+    known = {0.0: at_zero, step: f(step)}
+    best = step
+    if not known[step] < at_zero:
+        best = -step
+        known[best] = f(best)
+    while known[best] < at_zero and len(known) <= most:
+        known[2 * best] = f(2 * best)
+        if not known[2 * best] < known[best]:
+            break
+        best *= 2
+    if len(known) <= most and (bottom := _bottom(known)) is not None:
+        known[bottom] = f(bottom)
+    return min(known, key=lambda x: (known[x], abs(x)))
+
+
+def _bottom(known: dict[float, float]) -> float | None:
+    """Where the parabola through the lowest point and its two neighbours is lowest, if they enclose it."""
+    places = sorted(known)
+    lowest = places.index(min(places, key=lambda x: (known[x], abs(x))))
+    if not 0 < lowest < len(places) - 1:
+        return None
+    left, middle, right = places[lowest - 1 : lowest + 2]
+    fall, rise = known[left] - known[middle], known[right] - known[middle]
+    if not 0 < fall + rise < inf:
+        return None
+    before, after = middle - left, right - middle
+    shift = 0.5 * (fall * after**2 - rise * before**2) / (fall * after + rise * before)
+    return middle + shift if shift else None
