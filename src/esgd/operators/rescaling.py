@@ -3,7 +3,7 @@
 Training says little about the scale of a network's outputs. One that was trained on noisy labels is less sure than it
 should be, one that has over-fitted is surer. Temperature scaling (Guo et al., 2017) corrects this after training, by
 one number that is fitted to held-out data. Here the number multiplies the parameters, so the result is an ordinary
-network: where layers are homogeneous, as with ReLU, outputs are multiplied by one number, too.
+network. With ReLU layers that have no biases this multiplies the outputs by one number, and with biases nearly so.
 """
 
 from __future__ import annotations

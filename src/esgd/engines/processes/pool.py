@@ -24,7 +24,7 @@ from esgd.protocols import Session, Setup, Tick
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """WorkerProcess processes that each do the work of `inner`, one thread each on CPUs, one process per GPU.
+    """Worker processes that each do the work of `inner`: one thread each on CPUs, one process per GPU.
 
     Rows lie in shared memory; task and network go to a worker once. The result is bit-identical for any number of
     workers, in whatever order they finish and however many of them are killed: those of `inner` with one thread.
