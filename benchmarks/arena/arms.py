@@ -56,7 +56,7 @@ ARMS: Mapping[str, Arm] = {
     **rules.RULES,
     "ours": partial(rules.ours, rates=rules.RATES),
     "grid": grid,
-    "halving, rescaled": rescaled_halving,
+    "rescaled halving": rescaled_halving,
 }
 """These compete. All draw from the same rates: the arena compares rules."""
 

@@ -57,9 +57,9 @@ def fit(
     with the work that `Recipe()` would spend. `seed` determines all random numbers.
 
     `budget` is what the run may spend: a time such as "30m", "1h30m" or 1800 seconds, or `esgd.Work(samples=5e8)`.
-    Without a recipe, `rules` (by default "ours") make one for this budget. With a recipe, its epochs are changed to fit.
-    With a time, some steps of the network are measured first, and K_s follows the clock. Time in which the run is not
-    running does not count.
+    Without a recipe, `rules` (by default "ours") make one for this budget. A recipe that is given has its epochs
+    changed. With a time, some steps of the network are measured first, and K_s follows the clock. Time in which the run
+    is not running does not count.
 
     With `run`, every generation is saved in that folder. Called again with the same folder, recipe, seed and data, the
     run continues where it stopped, and the result is bit-identical to that of a run without an interruption. A folder
