@@ -29,10 +29,11 @@ class Spending:
     | `sgd`    | samples of a generation's SGD, forward 1 and backward 2, as planned; the last one stays            |
     | `rest`   | samples of a generation beside SGD, as planned; the last one stays                                 |
 
-    An offspring that was not born and an evaluation that was aborted early leave work over. It is divided among the
-    generations that follow, in proportion to their planned epochs, and as much is expected to be left by these. What
-    was spent is in the history, so a run that is resumed decides as before. The place of a generation in the run, by
-    which learning rates are annealed, is the planned one.
+    An offspring that was not born leaves work over. It is divided among the generations that follow, in proportion to
+    their planned epochs, and as much is expected to be left by these. What was spent is in the history, so a run that
+    is resumed decides as before. No evaluation is aborted early: how many samples that saves depends on which worker is
+    first, and K_s must not. The place of a generation in the run, by which learning rates are annealed, is the planned
+    one.
 
     >>> from esgd.sizes import Situation
     >>> four = Spending(epochs=(1.0,), sgd=(100.0,), rest=(10.0,))
@@ -50,15 +51,13 @@ class Spending:
             check_numbers(self, name, may_be_zero=name == "rest", meaning=_PARTS)
 
     def __call__(self, situation: Situation) -> float:
-        if not situation.history:
-            return value_of(self.epochs, situation.k)
         return self.turn(situation.k, situation.generations, situation.history).epochs
 
     def turn(self, k: int, generations: int, history: Sequence[Mapping[str, Any]] | None = None) -> Turn:
         """What generation k is given after this history, of a plan where that is None."""
         planned, whole = value_of(self.epochs, k), sum_of(self.epochs, 1, generations)
         factor = self._factor(k, generations, history) if history else 1.0
-        return Turn(factor * planned, factor * sum_of(self.epochs, 1, k - 1), factor * whole)
+        return Turn(factor * planned, factor * sum_of(self.epochs, 1, k - 1), factor * whole, last=k == generations)
 
     def _factor(self, k: int, generations: int, history: Sequence[Mapping[str, Any]]) -> float:
         """By how much the epochs that are planned from generation k on can be longer."""

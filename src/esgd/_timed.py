@@ -36,12 +36,13 @@ class Turn:
     """What one generation is given: K_s, and its place in the run in epochs of this length: `before` of `total`.
 
     (before + epoch) / total is how much of the run is done. It grows steadily from one generation to the next, also
-    where the plan has changed between them, and is 1 at the end.
+    where the plan has changed between them, and is 1 at the end. No generation is planned after the `last` one.
     """
 
     epochs: float
     before: float
     total: float
+    last: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +104,13 @@ class Timed:
             if lines and left < max(LEAST * self.seconds, burden):
                 return None
         given = min(left, max(left * value_of(self.shares, k) / to_come, burden / (1 - TRAINED)))
-        if left - given < max(LEAST * self.seconds, WORTHWHILE * burden):
-            given = left  # no other one would follow, so this is the last
+        if k == generations or left - given < max(LEAST * self.seconds, WORTHWHILE * burden):
+            given = left
+            burden *= max(1.0, value_of(self.rest, generations) / (value_of(self.rest, k) or 1.0))
         epochs = max(SHORTEST, (given - burden) / (value_of(self.pace, k) * slow))
         way = (1.0 - reached) * given / left
         total = epochs / way
-        return Turn(epochs, reached * total, total)
+        return Turn(epochs, reached * total, total, last=given == left)
 
     def share(self, k: int, generations: int) -> float:
         """The part of the time that generation k is planned to have."""

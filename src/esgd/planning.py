@@ -28,7 +28,7 @@ from esgd.errors import RecipeError, TaskError, shown
 from esgd.policies import Policy
 from esgd.protocols import Draw, Engine, Load, Setup, Task
 from esgd.randomness import Seeds
-from esgd.recipe import Recipe
+from esgd.recipe import Recipe, Stage
 from esgd.rules import named, ours
 from esgd.sizes import Each, Timed
 from esgd.species.auto import settled_species
@@ -154,11 +154,13 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
     stages = list(recipe.stages())
     pace = [steps * speed.step(stage.population) for stage in stages]
     row = setup.genome.size * setup.genome.dtype.itemsize
-    rest = list[float]()
-    for stage in stages:
+
+    def beside_sgd(stage: Stage) -> float:
         looks = stage.population * measurements(recipe.backoff, stage.sgd_epochs) + expected_evaluations(recipe, stage)
         saved = FILES + rows_at_once(recipe) * (stage.survivors + 1) * row / DISK
-        rest.append(speed.looks(looks) + speed.look + saved)  # the test split is taken to be as large as the fitness
+        return speed.looks(looks) + speed.look + saved  # the test split is taken to be as large as the fitness
+
+    rest = [beside_sgd(replace(stage, last=False)) for stage in stages]
     start = speed.start + speed.looks(recipe.population_of(1) + 1)
     shares = [p * stage.sgd_epochs + r for p, r, stage in zip(pace, rest, stages, strict=True)]
     parts = _shortened([share / sum(shares) for share in shares])
@@ -168,6 +170,8 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
             f"{duration(start)}, and one fitness {duration(speed.look)}. Give at least "
             f"{duration(2 * (start + rest[0]))}, or a smaller fitness set."
         )
+    rest += [rest[-1]] * (len(parts) - len(rest))
+    rest[-1] = beside_sgd(stages[-1])
     clock = Timed(seconds=seconds, shares=_kept(parts), pace=_kept(pace), rest=_kept(rest), start=round(start, DIGITS))
     longer = recipe if len(parts) == recipe.generations else recipe.extended(len(parts))
     return replace(longer, sgd_epochs=clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import accumulate
@@ -17,6 +17,7 @@ from esgd._notebook_cards import card
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
 from esgd._situation import Situation
+from esgd._trust import NAMES_CODE, check_allowed, code_names
 from esgd._validation import check_field, check_species, is_count
 from esgd._wording import duration, in_words
 from esgd.budget import Budget
@@ -108,6 +109,7 @@ class Stage:
     | `sgd_epochs`      | K_s     | epochs of the SGD step                           |
     | `evolution_steps` | K_v     | evolution steps                                  |
     | `before`, `total` |         | epochs of SGD in earlier generations, and in all |
+    | `last`            |         | whether no evolution step follows its own        |
     """
 
     k: int
@@ -119,6 +121,7 @@ class Stage:
     evolution_steps: int
     before: float
     total: float
+    last: bool
     name: str = "evolution"
 
 
@@ -155,7 +158,9 @@ class Recipe:
     generations: int = 10
     sgd_epochs: float | Size = 3
     evolution_steps: int = 1
-    species: SpeciesLike = Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2))))
+    species: SpeciesLike = field(
+        default=Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2)))), metadata=NAMES_CODE
+    )
     backoff: BackOff = PerGeneration()
     mating: Mating = Roulette()
     mates_from: Callable[[Role], bool] = anyone
@@ -251,7 +256,8 @@ class Recipe:
 
     def cutoff_rank(self, stage: Stage) -> int | None:
         """The rank that an offspring must reach to be an elite; its evaluation may stop once it cannot. None: never."""
-        return stage.elites if self.early_abort and not self.survival.ranks_everyone else None
+        aborts = self.early_abort and not self.survival.ranks_everyone and not isinstance(self.sgd_epochs, Spending)
+        return stage.elites if aborts else None
 
     @property
     def mate_weights(self) -> dict[int, float]:
@@ -323,6 +329,7 @@ class Recipe:
             evolution_steps=self.evolution_steps if selects else 0,
             before=turn.before if turn else self._epochs_before(k),
             total=turn.total if turn else self.total_epochs,
+            last=turn.last if turn else k == self.generations,
         )
 
     def _tuning_stage(self) -> Stage | None:
@@ -339,6 +346,7 @@ class Recipe:
             evolution_steps=0,
             before=self._epochs_before(last + 1),
             total=self.total_epochs,
+            last=False,
             name="fine-tuning",
         )
 
@@ -384,7 +392,7 @@ class Recipe:
             kinds=self.kinds,
             k=stage.k,
             v=v,
-            last=stage.k == self.generations and v == stage.evolution_steps,
+            last=stage.last and v == stage.evolution_steps,
             offspring=self.offspring_of(stage.k, state.history),
             elites=stage.elites,
             mates=self.mate_weights,
@@ -450,7 +458,10 @@ class Recipe:
         for name in table:
             if name not in known:
                 raise RecipeError(f"{shown(name)} is not an input of a recipe. {did_you_mean(str(name), known)}")
-        return Recipe(**{name: decode(value, allow=allow, name=name) for name, value in table.items()})
+        inputs = {name: decode(value, allow=allow, name=name) for name, value in table.items()}
+        for name in code_names(Recipe, inputs):
+            check_allowed(name, allow)
+        return Recipe(**inputs)
 
 
 def _encode_or_name(value: Any) -> Any:

@@ -201,8 +201,7 @@ def usual_work(task: Task) -> float:
 def paper(task: Task, work: float) -> Recipe:
     """Algorithm 1 with its m-elitist survival, λ = 4 μ, and back-off after every generation (Cui et al., 2018).
 
-    Its own sizes, and as many generations as the work allows; the rest of the work, and what early abort saves, goes
-    into longer SGD steps.
+    Its own sizes, and as many generations as the work allows; the rest of the work goes into longer SGD steps.
     """
     plain = Recipe(buffers=_enough(task))
     check_work(work)

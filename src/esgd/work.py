@@ -112,15 +112,23 @@ def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
     first, tuning = next(recipe.stages()), [(1, stage) for stage in recipe.stages(after=recipe.generations)]
     if isinstance(recipe.sgd_epochs, float):
         begins = (k * recipe.sgd_epochs for k in range(recipe.generations))
-        return [*((1, replace(first, k=k, before=before)) for k, before in enumerate(begins, start=1)), *tuning]
-    return [(recipe.generations - 1, first), (1, replace(first, k=recipe.generations)), *tuning]
+        return [
+            *(
+                (1, replace(first, k=k, before=at, last=k == recipe.generations))
+                for k, at in enumerate(begins, start=1)
+            ),
+            *tuning,
+        ]
+    return [(recipe.generations - 1, first), (1, replace(first, k=recipe.generations, last=True)), *tuning]
 
 
 def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
     """Births that are scored in the evolution steps of a generation, those that a kind only tries included."""
-    births, last = recipe.offspring_of(stage.k), stage.k == recipe.generations
-    tries = sum(kind.tries(stage.population, last=last) for kind in recipe.kinds)
-    return stage.evolution_steps * (births + (tries if births else 0))
+    births, found = recipe.offspring_of(stage.k), 0
+    for v in range(1, stage.evolution_steps + 1 if births else 1):
+        last = stage.last and v == stage.evolution_steps
+        found += births + sum(kind.tries(stage.population, last=last) for kind in recipe.kinds)
+    return found
 
 
 def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:

@@ -92,6 +92,17 @@ def test_rules_resume_and_are_the_same_with_workers(name: str) -> None:
     assert not difference(contents(rest[-1].population), contents(whole(name)[-1].population))
 
 
+@pytest.mark.parametrize("name", ["ours", "paper"])
+def test_no_evaluation_is_aborted_where_epochs_follow_the_ledger(name: str) -> None:
+    """What an abort saves depends on which worker is first; then so would K_s, and a run on workers would differ."""
+    recipe = RULES[name](task(), WORK)
+    assert recipe.early_abort
+    assert {recipe.cutoff_rank(stage) for stage in recipe.stages()} == {None}
+    assert not any(each.work.fitness_saved for each in whole(name))
+    aborting = esgd.Recipe(population=4, generations=2)
+    assert {aborting.cutoff_rank(stage) for stage in aborting.stages()} == {aborting.elites_of(1)}
+
+
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0, "much", 1e19])
 def test_what_is_no_amount_of_work_is_refused(amount: Any) -> None:
     for each in RULES.values():

@@ -98,6 +98,7 @@ def test_a_package_is_allowed_by_its_whole_name(canary: Path, allow: str) -> Non
 @pytest.mark.parametrize(
     "table",
     [
+        {"species": "payload:Best"},
         {"species": {"kind": "optimizer", "name": "payload:Best", "lr": 0.1}},
         {"species": {"kind": "fixed", "policy": {"kind": "policy", "optimizer": "payload:Best", "hyper": {"lr": 0.1}}}},
         {"species": {"kind": "sgd", "lr": 0.1, "schedule": {"kind": "payload:function"}}},

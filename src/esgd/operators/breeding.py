@@ -57,15 +57,16 @@ def breed(
         if union is None:
             continue
         _check_union(union, kind, len(fitness))
+        chosen = tuple(map(index, union.mates))  # also numpy's and torch's
         births.append(
             Birth(
                 id=f"{k}.{v}.{len(births)}",
-                mates=union.mates,
+                mates=chosen,
                 sigma=union.sigma,
-                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in union.mates),  # of an end, its individual
-                founder=everyone[union.mates[0]].founder,
+                parents=tuple(everyone[j].id.removesuffix(f"@{k}") for j in chosen),  # of an end, its individual
+                founder=everyone[chosen[0]].founder,
                 kind=kind.name,
-                weights=union.weights,
+                weights=tuple(map(float, union.weights)),
             )
         )
     return births
@@ -87,7 +88,7 @@ def _check_union(union: Union, kind: OffspringKind, candidates: int) -> None:
     """Refuse what a kind of one's own decided, if no offspring can be built of it."""
     fits = isinstance(union, Union) and union.mates and len(union.weights) in (0, len(union.mates))
     try:
-        fits = fits and all(0 <= index(mate) < candidates for mate in union.mates)  # also numpy's and torch's
+        fits = fits and all(0 <= index(mate) < candidates for mate in union.mates)
     except TypeError:
         fits = False
     if not fits:
