@@ -15,7 +15,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun
 from esgd.sizes import Each
 from esgd.species import Adam, Inherited, Mixture, Sgd
-from esgd.work import sized, spending
+from esgd.work import Costs, sized, spending
 
 Arm = Callable[[Task, float], Recipe]
 
@@ -79,7 +79,8 @@ def without(**changes: Any) -> Arm:
         def changed(epochs: float) -> Recipe:
             return replace(recipe, sgd_epochs=Each(tuple(each * epochs / whole for each in planned)), **changes)
 
-        return spending(task, sized(task, work, changed))
+        costs = Costs.of(task, recipe)
+        return spending(costs, sized(task, work, changed, costs))
 
     return arm
 

@@ -59,7 +59,7 @@ def open_run(
     manifest = known or folder.claim(
         describe(
             this,
-            engine=encode(choice.engine),
+            engine=_written(choice.engine),
             why=choice.why,
             origin=origin,
             frozen=describe_frozen(setup.genome.template),
@@ -97,6 +97,14 @@ def _start(setup: Setup, given: Origin) -> dict[str, Any]:
     return {START: describe_start(setup.genome.template)} if one else {}
 
 
+def _written(engine: Engine) -> Any:
+    """An engine for the manifest; one of the caller's own that has no importable name is only named."""
+    try:
+        return encode(engine)
+    except RecipeError:
+        return {"kind": f"not importable: {type(engine).__qualname__}"}
+
+
 def _choice(
     request: Engine | Computing | EngineChoice,
     manifest: Mapping[str, Any] | None,
@@ -115,7 +123,7 @@ def _choice(
             )
         return EngineChoice(began, "")
     choice = request if isinstance(request, EngineChoice) else settle(request, setup, recipe.load)
-    if manifest is not None and encode(choice.engine) != manifest["engine"]:
+    if manifest is not None and _written(choice.engine) != manifest["engine"]:
         began = _engine_of(manifest, allow)
         same = (
             "The results are bit-identical."

@@ -25,7 +25,7 @@ from esgd.recipe import Recipe, Stage
 from esgd.run.folder import KEPT_CHECKPOINTS
 from esgd.scaling import Workers, generation
 from esgd.species.auto import settled_species
-from esgd.work import Costs, alike, expected_work, measurements
+from esgd.work import Costs, alike, expected_evaluations, expected_work, measurements, start_looks
 
 PROBE_SECONDS = 0.3
 PROBED = 8  # policies: their settings, batch size or dropout, may change what a step takes
@@ -72,7 +72,7 @@ def cost(
     setup = prepare(task, recipe, seed=0)
     d, (mu, _) = setup.genome.size, recipe.largest
     counted = alike(recipe)
-    looks = mu + sum(times * _looks(recipe, stage) for times, stage in counted)
+    looks = start_looks(recipe) + sum(times * _looks(recipe, stage) for times, stage in counted)
     row = d * torch.empty(0, dtype=setup.genome.dtype).element_size()
     stream = setup.seeds.at("probe")
     draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(min(mu, PROBED)))
@@ -121,7 +121,7 @@ def cost(
 def _looks(recipe: Recipe, stage: Stage) -> int:
     """Fitness passes of a generation."""
     in_sgd = stage.population * measurements(recipe.backoff, stage.sgd_epochs)
-    return in_sgd + stage.evolution_steps * recipe.offspring_of(stage.k)
+    return in_sgd + expected_evaluations(recipe, stage)
 
 
 def _told(recipe: Recipe, size: Callable[[int], float]) -> float | str:

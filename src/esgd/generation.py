@@ -206,7 +206,7 @@ class Generation:
         return self.population.elite_mean(self.elites)
 
     def __str__(self) -> str:
-        name, sign = ("", 1) if self.select is None else (f" {self.select[0]}", -1 if self.select[1] == "max" else 1)
+        name, sign = self._selected_by
         measured = "".join(
             f"{metric} {value:.4g}{f' (test {self.test[metric]:.4g})' if metric in self.test else ''}  "
             for metric, value in self.metrics.items()
@@ -216,10 +216,16 @@ class Generation:
             f"offspring among elites {self.offspring_among_elites:.0%}  leader {self.leader or 'untrained'}"
         )
 
+    @property
+    def _selected_by(self) -> tuple[str, int]:
+        """The metric that is the fitness, if it is one, after a space; and −1 if larger is better."""
+        return ("", 1) if self.select is None else (f" {self.select[0]}", -1 if self.select[1] == "max" else 1)
+
     def _repr_html_(self) -> str:
+        name, sign = self._selected_by
         facts = {
-            "best": f"{self.best.fitness:.6g}",
-            f"elites ({self.elites})": f"{self.elite_mean:.6g}",
+            f"best{name}": f"{sign * self.best.fitness:.6g}",
+            f"elites ({self.elites})": f"{sign * self.elite_mean:.6g}",
             "offspring among elites": f"{self.offspring_among_elites:.0%}",
             "backed off": f"{self.backed_off} of {self.checked}",
             **{name: f"{value:.4g}" for name, value in self.metrics.items()},

@@ -46,7 +46,7 @@ ALIKE_SHARE = 0.01  # of a share, by which two may differ and be alike
 DOUBLED = 30  # times, too little work for the rules
 DISK = 1e8  # bytes a second of a checkpoint
 FILES = 0.02  # seconds to write the files of a generation, however small
-DIGITS = 6  # decimal places of seconds and shares in a recipe
+DIGITS = 6  # of seconds and shares in a recipe
 
 
 @dataclass(frozen=True)

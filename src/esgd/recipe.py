@@ -60,7 +60,7 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
-from esgd.sizes import Each, PerIndividual, Size, Spending, Timed, size_in
+from esgd.sizes import Each, Funnel, PerIndividual, Size, Spending, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.species.auto import auto_pools, settled_species
 
@@ -371,6 +371,7 @@ class Recipe:
             population=Each(tuple(map(self.population_of, ks))) if callable(self.population) else self.population,
             elites=Each(tuple(map(self.elites_of, ks))) if callable(self.elites) else self.elites,
             sgd_epochs=Each(tuple(map(self.epochs_of, ks))) if callable(self.sgd_epochs) else self.sgd_epochs,
+            offspring=Each(tuple(map(self.offspring_of, ks))) if isinstance(self.offspring, Funnel) else self.offspring,
         )
 
     def breed(

@@ -142,7 +142,7 @@ def ours(
     affordable = (
         after for after in range(MOST, FEWEST, -1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
     )
-    return spending(task, sized(task, work, partial(recipe, next(affordable, FEWEST))))
+    return spending(costs, sized(task, work, partial(recipe, next(affordable, FEWEST)), costs))
 
 
 def _founders(epochs: float) -> int:
@@ -214,22 +214,23 @@ def paper(task: Task, work: float) -> Recipe:
         lambda epochs: replace(
             plain, generations=generations, sgd_epochs=epochs / generations / plain.population_of(1)
         ),
+        costs,
     )
-    return spending(task, whole)
+    return spending(costs, whole)
 
 
 def random_search(task: Task, work: float, *, population: int = 16) -> Recipe:
     """Networks with random policies, trained alike to the end; the best checkpoint of the best one (Bergstra and
     Bengio, 2012)."""
-    return sized(task, work, lambda epochs: _independent(task, population, epochs, Once(species=RATES)))
+    buffers = _enough(task)
+    return sized(task, work, lambda epochs: _independent(buffers, population, epochs, Once(species=RATES)))
 
 
 def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
     """One network with all of the work, its best checkpoint, and the averages of its trajectory."""
+    buffers, kept = _enough(task), BestOfLooks(looks=())
     return sized(
-        task,
-        work,
-        lambda epochs: replace(_independent(task, 1, epochs, Fixed(policy=policy)), backoff=BestOfLooks(looks=())),
+        task, work, lambda epochs: replace(_independent(buffers, 1, epochs, Fixed(policy=policy)), backoff=kept)
     )
 
 
@@ -238,6 +239,7 @@ def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) 
 
     Trajectories are not interrupted, share one cosine, and their averages count.
     """
+    buffers = _enough(task)
     return sized(
         task,
         work,
@@ -250,7 +252,7 @@ def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) 
             sgd_epochs=Shared(epochs / len(rungs)),
             backoff=BestOfLooks(looks=()),
             baggage=Uninterrupted(),
-            buffers=_enough(task),
+            buffers=buffers,
             species=Inherited(species=RATES, offspring_only=True),
         ),
     )
@@ -265,7 +267,7 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
     check_number("growth", growth, at_least=0.1, at_most=10, meaning="It is the ratio of two intervals. Use 1.3.")
     check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
     check_number("generations", generations, at_least=1, at_most=100, whole=True, meaning=_GENERATIONS)
-    lengths = [growth**k for k in range(generations)]
+    lengths, buffers = [growth**k for k in range(generations)], _enough(task)
     return sized(
         task,
         work,
@@ -281,7 +283,7 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
             survival=Replacement(),
             backoff=Never(),
             baggage=CarriedByMate(),
-            buffers=_enough(task),
+            buffers=buffers,
             species=Inherited(species=RATES, probability=0.75, factors=(0.8, 1.2), offspring_only=True),
         ),
     )
@@ -290,11 +292,12 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
 def papa(task: Task, work: float, *, population: int = 8, generations: int = 20) -> Recipe:
     """PAPA (Jolicoeur-Martineau et al., 2023): networks are pulled towards their mean, 1% every ten steps, and averaged
     at the end. The mean that they are pulled to is that of the generation's start (see `Anchor`)."""
+    buffers = _enough(task)
     return sized(
         task,
         work,
         lambda epochs: replace(
-            _independent(task, population, epochs, Once(species=RATES), generations=generations),
+            _independent(buffers, population, epochs, Once(species=RATES), generations=generations),
             anchor=Anchor(strength=0.01, every=10, after=0),
             offspring=_in_the_last(generations),
             evolution_steps=1,
@@ -307,12 +310,12 @@ def papa(task: Task, work: float, *, population: int = 8, generations: int = 20)
 def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
     """A greedy soup (Wortsman et al., 2022) of networks that were trained apart."""
     check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
-    generations = 10
+    generations, buffers = 10, _enough(task)
     return sized(
         task,
         work,
         lambda epochs: replace(
-            _independent(task, population, epochs, Once(species=RATES), generations=generations),
+            _independent(buffers, population, epochs, Once(species=RATES), generations=generations),
             offspring=_in_the_last(generations),
             evolution_steps=1,
             elites=population,
@@ -324,17 +327,20 @@ def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
 def swa(task: Task, work: float, *, lr: float = 0.05) -> Recipe:
     """Stochastic weight averaging (Izmailov et al., 2018): one network, SGD with momentum, and the mean of its
     iterates from three quarters of the run on."""
-    policy = Policy(optimizer="sgd", hyper={"lr": lr, "momentum": 0.9}, schedule=Swa())
+    policy, buffers = Policy(optimizer="sgd", hyper={"lr": lr, "momentum": 0.9}, schedule=Swa()), _enough(task)
     return sized(
         task,
         work,
         lambda epochs: replace(
-            _independent(task, 1, epochs, Fixed(policy=policy), generations=1), backoff=BestOfLooks(looks=(), mean=0.25)
+            _independent(buffers, 1, epochs, Fixed(policy=policy), generations=1),
+            backoff=BestOfLooks(looks=(), mean=0.25),
         ),
     )
 
 
-def _independent(task: Task, population: int, epochs: float, species: Species, *, generations: int = 10) -> Recipe:
+def _independent(
+    buffers: Reestimated, population: int, epochs: float, species: Species, *, generations: int = 10
+) -> Recipe:
     """Networks that are trained apart, without interruption; `generations` are the looks at their fitness."""
     check_number("population", population, at_least=1, at_most=LARGEST, whole=True, meaning=_POPULATION)
     check_number("generations", generations, at_least=1, at_most=MOST_SCHEDULED, whole=True, meaning=_GENERATIONS)
@@ -348,7 +354,7 @@ def _independent(task: Task, population: int, epochs: float, species: Species, *
         species=species,
         backoff=BestOfLooks(looks=(), mean=0.0),
         baggage=Uninterrupted(),
-        buffers=_enough(task),
+        buffers=buffers,
     )
 
 

@@ -88,9 +88,13 @@ def range_test_work(costs: Costs, species: SpeciesLike) -> float:
 
 def expected_looks(costs: Costs, recipe: Recipe) -> float:
     """The part of it that is spent on looking at the fitness."""
-    start = recipe.population_of(1) + 1 + len(recipe.immigrants)  # its leader is taken twice
     spent = _looks_in(costs, recipe)
-    return costs.look * start + sum(times * spent(stage) for times, stage in alike(recipe))
+    return costs.look * start_looks(recipe) + sum(times * spent(stage) for times, stage in alike(recipe))
+
+
+def start_looks(recipe: Recipe) -> int:
+    """Fitness passes before generation 1; one individual is scored twice."""
+    return recipe.population_of(1) + 1 + len(recipe.immigrants)
 
 
 def _looks_in(costs: Costs, recipe: Recipe) -> Callable[[Stage], float]:
@@ -131,10 +135,11 @@ def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
     return found
 
 
-def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
+def sized(task: Task, work: float, make: Callable[[float], Recipe], costs: Costs | None = None) -> Recipe:
     """The recipe of this much work among those that `make` gives for a number of epochs, summed over all individuals.
 
-    The number is found by halving an interval: the more epochs, the more work.
+    The number is found by halving an interval: the more epochs, the more work. `costs` are those of the task, if they
+    are known: to count them may take a pass through the data.
     """
     check_work(work)
     if task.steps({}) is None:
@@ -142,7 +147,7 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
             "rules for an amount of work train parts of epochs, and this task does not know how many batches an epoch "
             "has. Use tensors or a Dataset, or a recipe with whole epochs."
         )
-    costs = Costs.of(task, make(1.0))
+    costs = costs or Costs.of(task, make(1.0))
     low, high = 0.0, max(1.0, work / (3.0 * sum(costs.batches)))
     if expected_work(costs, make(high * 1e-6)) > work * (1 + CLOSE):
         raise RecipeError(
@@ -158,9 +163,9 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe]) -> Recipe:
     return make(low)
 
 
-def spending(task: Task, recipe: Recipe) -> Recipe:
+def spending(costs: Costs, recipe: Recipe) -> Recipe:
     """The recipe with epochs that follow the ledger: work that is planned and not spent is trained with later."""
-    costs, stages = Costs.of(task, recipe), list(recipe.stages())
+    stages = list(recipe.stages())
     rest = list(map(_looks_in(costs, recipe), stages))
     rest[0] += expected_looks(costs, recipe) - sum(rest) + range_test_work(costs, recipe.species)
     epochs = tuple(stage.sgd_epochs for stage in stages)

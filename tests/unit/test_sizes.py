@@ -392,7 +392,8 @@ def test_a_soup_is_not_cooked_where_it_has_no_place() -> None:
 def test_work_that_was_left_is_trained_with_and_a_resumed_run_decides_as_before() -> None:
     hopeless = Gaussian(sigma=50.0)
     sizes = {"population": 4, "offspring": Earned(1, 15), "generations": 4, "sgd_epochs": Each((0.5, 1.0, 1.0, 2.0))}
-    recipe = spending(task(), Recipe(**sizes, mutation=hopeless, species=Sgd(lr=0.1)))
+    planned_recipe = Recipe(**sizes, mutation=hopeless, species=Sgd(lr=0.1))
+    recipe = spending(Costs.of(task(), planned_recipe), planned_recipe)
     planned = expected_work(Costs.of(task(), recipe), recipe)
     generations = run(recipe)
     assert sum(passes(each.work.samples) for each in generations) == pytest.approx(planned, rel=0.02)
@@ -428,3 +429,8 @@ def test_learning_rates_are_annealed_by_the_plan_whatever_was_left() -> None:
     assert second.epochs == pytest.approx(3.0 + 120 / 100), "what one generation did not look at, the next will not"
     assert second.before / second.total == 0.25
     assert (second.before + second.epochs) / second.total == pytest.approx(1.0)
+
+
+def test_offspring_of_a_funnel_do_not_widen_again_in_an_extended_run() -> None:
+    longer = Recipe(offspring=Funnel(40, 8), generations=5).extended(10)
+    assert [longer.offspring_of(k) for k in (1, 5, 6, 10)] == [40, 8, 8, 8]

@@ -58,6 +58,9 @@ def _scored(
         for number, ensemble in enumerate(ensembles):
             with global_randomness(Seeds(0).integer("ensemble")):  # where a fitness draws, all see the same
                 sums[number] += float(task.fitness(ensemble, batch))
+            if batch is None:  # the fitness has read the split by itself, as new tensors for each ensemble
+                for network in remembering:
+                    network.forget()
         for network in remembering:
             network.forget()
     return [each / counted if isfinite(each) else inf for each in sums]

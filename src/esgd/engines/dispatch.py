@@ -10,13 +10,12 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
 from math import ceil, inf
 from time import perf_counter
 
 import torch
 
-from esgd.engines.contract import Executor, NetworkState, Outcome, Stack
+from esgd.engines.contract import Executor, Outcome, Stack
 from esgd.engines.jobs import Build, Evaluate, Job, Train
 from esgd.engines.range_test import RangeTest
 from esgd.genome import Row
@@ -92,18 +91,13 @@ class Dispatcher:
             policies=tuple(policy for policy, _ in kept),
             optimizer_states=tuple(state for _, state in kept),
         )
-        ends = [
-            _end(trained, j, policies[j], outcome.end, step.k)
-            for j, outcome in enumerate(outcomes)
-            if outcome.end is not None
-        ]
         return Trained(
             population=trained,
             moved=torch.tensor([outcome.moved for outcome in outcomes], dtype=torch.bool),
             passed=torch.tensor([outcome.end is not None for outcome in outcomes], dtype=torch.bool),
             refused=torch.tensor([outcome.refused for outcome in outcomes], dtype=torch.int64),
             diverged=torch.tensor([outcome.diverged for outcome in outcomes], dtype=torch.bool),
-            ends=reduce(Population.join, ends, trained[[]]),
+            ends=_ends(trained, outcomes, policies, step.k),
         )
 
     def evaluate(self, parents: Population, births: Sequence[Birth], elites: int | None = None) -> Scores:
@@ -233,15 +227,19 @@ def _mean_standing(population: Population) -> Row | None:
     return torch.stack(alive).mean(dim=0) if alive else None
 
 
-def _end(population: Population, j: int, policy: Policy, end: NetworkState, k: int) -> Population:
-    """Where the trajectory of an individual that backed off would have continued, as an individual of its own."""
-    birth = population.births[j]
+def _ends(trained: Population, outcomes: Sequence[Outcome], policies: Sequence[Policy], k: int) -> Population:
+    """Where trajectories that are elsewhere now would have continued, each as an individual of its own."""
+    known = [(j, outcome.end) for j, outcome in enumerate(outcomes) if outcome.end is not None]
+    if not known:
+        return trained[[]]
+    births, ends = [trained.births[j] for j, _ in known], [end for _, end in known]
+    stack = Stack.of(ends)
     return replace(
-        population,
-        births=(replace(birth, id=f"{birth.id}@{k}", parents=(birth.id,)),),
-        rows=end.row[None],
-        buffers={name: value[None] for name, value in end.buffers.items()},
-        fitness=torch.tensor([end.fitness], dtype=torch.float64),
-        policies=(policy,),
-        optimizer_states=(end.optimizer_state,),
+        trained,
+        births=tuple(replace(birth, id=f"{birth.id}@{k}", parents=(birth.id,)) for birth in births),
+        rows=stack.rows,
+        buffers=stack.buffers,
+        fitness=torch.tensor([end.fitness for end in ends], dtype=torch.float64),
+        policies=tuple(policies[j] for j, _ in known),
+        optimizer_states=tuple(end.optimizer_state for end in ends),
     )

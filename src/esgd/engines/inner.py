@@ -1,4 +1,4 @@
-"""Engines inside others: what can work at several benches, and how it is sent there."""
+"""Engines inside others: what can run in several workers, and how it is sent there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from esgd.protocols import Setup
 
 @runtime_checkable
 class Inner(Protocol):
-    """An engine that works at benches, and so can work at several: `Loop`, `Vmap`."""
+    """An engine that makes a kernel, and so can run in several workers: `Loop`, `Vmap`."""
 
     @property
     def device(self) -> str: ...

@@ -38,9 +38,9 @@ class Estimate:
 class Remaining:
     """Watches the phases of each generation go by.
 
-    An SGD step is expected to take as long per epoch as the last few did, and the rest of a generation as long as that
-    of the last few; inside a phase, what has been done of it counts more the further it is. A run that has a budget of
-    time ends when it is over: `until` are the seconds that it still has.
+    An SGD step is expected to take as long per epoch of one individual as the last few did, and the rest of a
+    generation as long as that of the last few; inside a phase, what has been done of it counts more the further it is.
+    A run that has a budget of time ends when it is over: `until` are the seconds that it still has.
     """
 
     def __init__(
@@ -87,28 +87,38 @@ class Remaining:
         elapsed = self._now() - self._begun
         epoch = fmean(self._sgd[-RECENT:]) if self._sgd else None
         if self._phase == "sgd":
-            sgd = _total(elapsed, self._part, None if epoch is None else epoch * this.sgd_epochs)
+            sgd = _total(elapsed, self._part, None if epoch is None else epoch * _epochs(this))
             if sgd is None:
                 return None
-            epoch, left = epoch or sgd / max(1, this.sgd_epochs), max(0.0, sgd - elapsed)
+            epoch, left = epoch or _by_epoch(sgd, this), max(0.0, sgd - elapsed)
             coming = [this, *later]
         else:
-            epoch = epoch or self._trained / max(1, this.sgd_epochs)
+            epoch = epoch or _by_epoch(self._trained, this)
             expected = fmean(self._rest[-RECENT:]) if self._rest else None
             rest = _total(elapsed - self._trained, self._part if this.evolution_steps == 1 else 0.0, expected)
             left, coming = max(0.0, (rest or 0.0) - (elapsed - self._trained)), list(later)
         breeding = sum(stage.evolution_steps > 0 for stage in coming)
-        seconds = left + epoch * sum(stage.sgd_epochs for stage in later)
+        seconds = left + epoch * sum(map(_epochs, later))
         if self._rest:
             return Estimate(seconds + breeding * fmean(self._rest[-RECENT:]), whole=not self._endless)
         return Estimate(seconds, whole=breeding == 0 and not self._endless)
 
     def _learn(self, stage: Stage, sgd: float, whole: float) -> None:
         if not stage.evolution_steps:
-            self._sgd.append(whole / max(1, stage.sgd_epochs))
+            self._sgd.append(_by_epoch(whole, stage))
         else:
-            self._sgd.append(sgd / max(1, stage.sgd_epochs))
+            self._sgd.append(_by_epoch(sgd, stage))
             self._rest.append(max(0.0, whole - sgd))
+
+
+def _epochs(stage: Stage) -> float:
+    """Of all individuals together."""
+    return stage.population * stage.sgd_epochs
+
+
+def _by_epoch(seconds: float, stage: Stage) -> float:
+    """Of one individual; nothing is known where none is trained."""
+    return seconds / _epochs(stage) if _epochs(stage) else 0.0
 
 
 def _sgd_seconds(line: Mapping[str, Any]) -> float:

@@ -155,7 +155,7 @@ row is the weighted mean."""
 
 
 LayoutRecombination = Callable[[Float[Tensor, "rho d"], Sequence[float], Genome], Row]
-"""One row from those of the mates, their weights, which sum to 1, and the layout of a row; asked for every
+"""One row from those of the mates, their weights, and the layout of a row; asked for every
 offspring."""
 
 

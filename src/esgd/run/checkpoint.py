@@ -192,7 +192,8 @@ def is_whole(path: Path, *, run: str) -> bool:
 def saved(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
     _check_own(folder)
-    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdecimal()), reverse=True)
+    numbered = (path for path in folder.glob("[0-9]*") if path.name.isdecimal())
+    return sorted(numbered, key=lambda path: int(path.name), reverse=True)
 
 
 def prune(folder: Path, keep: int, *, until: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
+from esgd.errors import RecipeError, shown
 from esgd.ledger import passes
 from esgd.operators import Carried, Gaussian, Never
 from esgd.recipe import Recipe
@@ -37,6 +38,11 @@ def arms(study: Study) -> dict[str, Recipe]:
 def population_baseline(study: Study) -> Recipe:
     """Hyper-parameters "randomly decided at the beginning and then fixed" (§4), no back-off, as many epochs as ESGD."""
     recipe = study.recipe
+    if not recipe.epochs_of(1):
+        raise RecipeError(
+            f"sgd_epochs={shown(recipe.sgd_epochs)} has no epochs in generation 1. The baselines have as many epochs "
+            f"as ESGD, in generations of this length. Use sgd_epochs=1 or more, or `esgd run` for evolution alone."
+        )
     return replace(
         recipe,
         species=Once(species=study.population or settled_species(recipe.species)),

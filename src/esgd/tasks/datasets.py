@@ -56,6 +56,9 @@ class Mapped:
     def steps(self, batch_size: int) -> int | None:
         return self._order.steps(batch_size)
 
+    def lengths(self, batch_size: int) -> list[int] | None:
+        return self._order.lengths(batch_size) if self.collate is default_collate else None
+
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         batches = self._order.epoch(seeds, batch_size)
         return self._read([(seeds.integer("batch", n), indices, True) for n, indices in enumerate(batches)])
@@ -155,6 +158,9 @@ class Iterated:
             return None
         samples = len(self.dataset)
         return samples // batch_size if self.drop_last else ceil(samples / batch_size)
+
+    def lengths(self, batch_size: int) -> None:
+        """Not known before they are read: processes may each have a shorter batch at the end."""
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         return iter(self._loader(batch_size))

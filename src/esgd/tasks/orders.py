@@ -16,7 +16,7 @@ from torch import Tensor
 
 from esgd.errors import TaskError
 from esgd.randomness import Seeds, global_randomness, handle
-from esgd.tasks.sources import FIXED, batches_of
+from esgd.tasks.sources import FIXED, cut_lengths
 
 Indices = list[int]
 
@@ -46,6 +46,10 @@ class Order(Protocol):
         """How many batches an epoch has, if that can be known."""
         ...
 
+    def lengths(self, batch_size: int) -> list[int] | None:
+        """How many samples each batch of an epoch has, if that can be known."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Shuffled:
@@ -72,7 +76,10 @@ class Shuffled:
         return _cut(self.places, batch_size)
 
     def steps(self, batch_size: int) -> int:
-        return len(_cut(self.places, batch_size, drop_last=self.drop_last))
+        return len(self.lengths(batch_size))
+
+    def lengths(self, batch_size: int) -> list[int]:
+        return _lengths(self.samples, batch_size, drop_last=self.drop_last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +102,10 @@ class Straight:
         return _cut(self.places, batch_size)
 
     def steps(self, batch_size: int) -> int:
-        return len(_cut(self.places, batch_size, drop_last=self.drop_last))
+        return len(self.lengths(batch_size))
+
+    def lengths(self, batch_size: int) -> list[int]:
+        return _lengths(self.samples, batch_size, drop_last=self.drop_last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +135,12 @@ class Sampled:
         return _cut(torch.tensor(self._fixed), batch_size)
 
     def steps(self, batch_size: int) -> int | None:
+        lengths = self.lengths(batch_size)
+        return None if lengths is None else len(lengths)
+
+    def lengths(self, batch_size: int) -> list[int] | None:
         length = _length(self.sampler)
-        return None if length is None else len(_cut(torch.arange(length), batch_size, drop_last=self.drop_last))
+        return None if length is None else _lengths(length, batch_size, drop_last=self.drop_last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,17 +170,29 @@ class Grouped:
     def steps(self, batch_size: int) -> int | None:
         return _length(self.sampler)
 
+    def lengths(self, batch_size: int) -> None:
+        return None
+
 
 def _cut(order: Tensor, batch_size: int, *, drop_last: bool = False) -> list[Indices]:
+    lengths = _lengths(len(order), batch_size, drop_last=drop_last)
+    return [batch.tolist() for batch in order[: sum(lengths)].split(lengths)]
+
+
+def _lengths(samples: int, batch_size: int, *, drop_last: bool = False) -> list[int]:
+    """How long each batch is, if the last one may be shorter or is left out.
+
+    >>> _lengths(8, 3), _lengths(7, 3), _lengths(8, 3, drop_last=True)
+    ([3, 3, 2], [3, 4], [3, 3])
+    """
     if not drop_last:
-        return [batch.tolist() for batch in batches_of(order, batch_size)]
-    whole = len(order) - len(order) % batch_size
-    if not whole:
+        return cut_lengths(samples, batch_size)
+    if samples < batch_size:
         raise TaskError(
-            f"drop_last=True leaves no batch: there are {len(order)} samples, and batch_size={batch_size}. Use smaller "
+            f"drop_last=True leaves no batch: there are {samples} samples, and batch_size={batch_size}. Use smaller "
             f"batches, or drop_last=False."
         )
-    return [batch.tolist() for batch in order[:whole].split(batch_size)]
+    return [batch_size] * (samples // batch_size)
 
 
 @contextmanager

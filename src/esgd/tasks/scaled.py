@@ -63,11 +63,17 @@ def scaled(task: Supervised, *, targets: bool | None = None) -> Supervised:
 
 def _columns(train: Source) -> list[Any]:
     """Inputs and targets of the training split, or of up to 10,000 samples of a dataset, evenly spaced."""
-    if isinstance(train, Tensors):
+    if isinstance(train, Tensors) and not train.names:
         return list(train.tensors)
     if isinstance(train, Mapped):
         ((_, batch),) = train.some(evenly_spaced(train.samples, READ)).parts(READ + 1)
-        return list(batch)
+        if isinstance(batch, tuple | list):
+            return list(batch)
+    if isinstance(train, Tensors | Mapped):
+        raise TaskError(
+            "scaled() knows inputs and targets by their places in a batch, and these batches have names. Give train= "
+            "as (x, y) or as a Dataset of pairs, or standardise inputs and targets in the network."
+        )
     raise TaskError(
         f"scaled() cannot read a {type(train).__name__} without training on it. Give train= as tensors or a Dataset, "
         f"or standardise what your function returns."

@@ -84,6 +84,10 @@ class CutsItself(Protocol):
         """How many batches an epoch has, if that can be known."""
         ...
 
+    def lengths(self, batch_size: int) -> list[int] | None:
+        """How many samples each batch of an epoch has, if that can be known without reading them."""
+        ...
+
 
 @runtime_checkable
 class Noted(Protocol):
@@ -174,6 +178,9 @@ class Stream:
     def steps(self, batch_size: int) -> None:
         """Not known before it is read."""
 
+    def lengths(self, batch_size: int) -> None:
+        """Not known either."""
+
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterable[Batch]:
         return self.make()
 
@@ -208,7 +215,17 @@ def batches_of(order: Tensor, batch_size: int) -> tuple[Tensor, ...]:
     >>> [len(batch) for batch in batches_of(torch.arange(7), 3)]
     [3, 4]
     """
-    pieces: tuple[Tensor, ...] = order.split(batch_size)
-    if len(pieces) > 1 and len(pieces[-1]) == 1 and batch_size > 1:
-        return (*pieces[:-2], torch.cat(pieces[-2:]))
+    pieces: tuple[Tensor, ...] = order.split(cut_lengths(len(order), batch_size))
     return pieces
+
+
+def cut_lengths(samples: int, batch_size: int) -> list[int]:
+    """How many samples each of the batches has that `batches_of` makes of so many.
+
+    >>> cut_lengths(7, 3), cut_lengths(8, 3), cut_lengths(1, 3)
+    ([3, 4], [3, 3, 2], [1])
+    """
+    whole, rest = divmod(samples, batch_size)
+    if rest == 1 and whole and batch_size > 1:
+        return [*[batch_size] * (whole - 1), batch_size + 1]
+    return [*[batch_size] * whole, *([rest] if rest or not whole else [])]

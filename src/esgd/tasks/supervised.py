@@ -28,7 +28,7 @@ from esgd.tasks.reading import Reader, divided
 from esgd.tasks.samples import some_samples
 from esgd.tasks.selection import checked_selection, is_own_fitness
 from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches
-from esgd.tasks.sources import Concern, CutsItself, Noted, Source, StackedSource, Tensors, batches_of
+from esgd.tasks.sources import Concern, CutsItself, Noted, Source, StackedSource, Tensors, cut_lengths
 from esgd.tasks.trial import check_training
 from esgd.tasks.weights import target_weights
 
@@ -182,10 +182,10 @@ class Supervised:
         return soft_batches(self._train.epochs(seeds, self._batch_size(settings)), seeds, settings)
 
     def batch_sizes(self, settings: Settings) -> list[int] | None:
-        samples = self._train.samples
-        if samples is None or isinstance(self._train, CutsItself):
-            return None
-        return list(map(len, batches_of(torch.arange(samples), self._batch_size(settings))))
+        size, samples = self._batch_size(settings), self._train.samples
+        if isinstance(self._train, CutsItself):
+            return None if self._form.length else self._train.lengths(size)
+        return None if samples is None else cut_lengths(samples, size)
 
     def fitness_samples(self) -> int | None:
         return None if self._fitness is None else self._fitness.samples

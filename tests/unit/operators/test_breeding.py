@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from esgd.operators import (
     Roulette,
     breed,
 )
+from esgd.operators.kinds import Mates, Union
 from esgd.population import Birth
 from esgd.protocols import Scores
 from esgd.randomness import Seeds
@@ -147,3 +150,18 @@ def test_an_extrapolation_goes_beyond_the_mean_of_its_mates() -> None:
     for birth in births(mates={2: 1.0}, kinds=(Extrapolated(alpha=1.5),)):
         assert birth.weights == pytest.approx((0.25, 0.75))
         assert FITNESS[birth.mates[0]] <= FITNESS[birth.mates[1]]
+
+
+def test_a_birth_has_plain_numbers_whatever_a_kind_returns() -> None:
+    class Foreign:
+        share, name = 1.0, "foreign"
+
+        def tries(self, population: int, *, last: bool) -> int:
+            return 0
+
+        def __call__(self, candidates: Mates, seeds: Seeds) -> Union:
+            return Union([np.int64(3), torch.tensor(1)], weights=[np.float32(0.5), 0.5])  # type: ignore[arg-type]
+
+    first, *_ = births(mates={2: 1.0}, kinds=(Foreign(),))
+    assert (first.mates, first.weights) == ((3, 1), (0.5, 0.5))
+    assert json.loads(json.dumps([first.mates, first.weights])) == [[3, 1], [0.5, 0.5]]

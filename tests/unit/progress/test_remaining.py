@@ -7,6 +7,7 @@ import pytest
 import esgd
 from esgd._wording import duration
 from esgd.progress.remaining import Remaining
+from esgd.sizes import Each
 
 
 class Clock:
@@ -117,3 +118,15 @@ def test_durations_read_well() -> None:
         "1 h 00 min",
         "1 day 1 h",
     ]
+
+
+def test_time_left_follows_the_epochs_of_all_individuals() -> None:
+    """Nine individuals with a quarter of an epoch each, then three with a half, then two with three each."""
+    clock = Clock()
+    sizes = {"population": Each((9, 3, 2)), "sgd_epochs": Each((0.25, 0.5, 3.0)), "offspring": 0, "mates": 1}
+    remaining = Remaining(list(esgd.Recipe(generations=3, **sizes).stages()), now=clock)
+    clock.now += 4.5
+    remaining.tick("sgd", 9, 9)
+    remaining.generation()
+    assert remaining.estimate is not None
+    assert remaining.estimate.seconds == pytest.approx(2.0 * (3 * 0.5 + 2 * 3.0)), "two seconds an epoch"

@@ -238,3 +238,17 @@ def test_a_list_of_batches_is_not_taken_for_samples() -> None:
         Reader().source("train", batches)
     assert Reader().source("train", list(zip(X, Y, strict=True))).samples == 10
     assert Reader(collate=torch.utils.data.default_collate).source("train", batches).samples == 2
+
+
+def test_the_sizes_of_batches_are_known_without_reading_a_sample() -> None:
+    class Unread(Dataset[Any]):
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> Any:
+            raise AssertionError("it was read")
+
+    source = Mapped(Unread())
+    assert source.lengths(32) == [32, 32, 32, 4]
+    assert source.lengths(33) == [33, 33, 34]
+    assert Mapped(Unread(), collate=list).lengths(32) is None, "such a function may make batches of any size"

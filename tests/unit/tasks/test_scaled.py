@@ -147,3 +147,10 @@ def test_what_cannot_be_scaled_says_why() -> None:
     holes[3] = torch.nan
     with pytest.raises(TaskError, match="input 0 of train has NaN or inf"):
         scaled(regression(train=AsDataset(holes, Y)))
+
+
+def test_batches_with_names_are_refused_and_not_taken_by_their_order() -> None:
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    named = esgd.Supervised(lambda: nn.Linear(3, 1), F.mse_loss, train={"labels": y, "x": x}, fitness=(x, y))
+    with pytest.raises(TaskError, match="by their places in a batch"):
+        esgd.scaled(named)

@@ -28,7 +28,7 @@ class Actor:
     the same work is given to another worker.
     """
 
-    _bench: Kernel
+    _kernel: Kernel
 
     def arrive(self) -> str:
         """On which node it is."""
@@ -43,17 +43,17 @@ class Actor:
             keep_freed_memory()
             engine, setup = serialized.take()
             torch.set_num_threads(engine.threads)
-            self._bench = replace(engine, device=device).kernel(setup)
+            self._kernel = replace(engine, device=device).kernel(setup)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
             return Serialized.of(_failure(error))
         return Serialized.of(None)
 
     def work(self, jobs: Serialized, slices: StoredSlices) -> Serialized:
-        """Do the jobs of a letter, one after the other; a failure is the last answer."""
+        """Do the jobs of a message, one after the other; a failure is the last answer."""
         answers, parents = list[Any](), slices.source()
         try:
             for job in jobs.read():
-                answers.append(run_sent_job(job, self._bench, parents))
+                answers.append(run_sent_job(job, self._kernel, parents))
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is the driver's to raise
             answers.append(_failure(error))
         try:

@@ -53,7 +53,7 @@ class RemoteWorker:
 
 
 class ClusterExecutor:
-    """`Executor` that are actors of a Ray cluster."""
+    """An `Executor` whose workers are actors of a Ray cluster."""
 
     def __init__(
         self,

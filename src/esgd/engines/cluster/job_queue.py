@@ -11,7 +11,7 @@ from esgd.engines.jobs import Job, Train
 from esgd.engines.range_test import RangeTest
 
 BRIEF = 0.05
-"""Seconds that a letter should last at least, if there are jobs enough: the way there and back takes some of them."""
+"""Seconds that the jobs of a message should last at least, if there are jobs enough: to send it takes time, too."""
 
 FEW, MANY = 3, 100
 """Of so many jobs of a kind the time must be known before it is usual; the last so many are remembered."""

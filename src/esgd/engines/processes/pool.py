@@ -74,7 +74,7 @@ class Pool:
     def _message(self, device: str, setup: Setup, memory: SharedMemory) -> Message:
         if os.name != "posix":
             raise EngineError(
-                "Pool executor open files from process to process, which this system does not do. Use engine='loop' or "
+                "Pool passes open files from process to process, which this system does not do. Use engine='loop' or "
                 "'vmap'; torch's own threads use all cores there too."
             )
         with sending("worker processes"):
