@@ -325,6 +325,25 @@ def test_mixed_batch_sizes_and_dropout_settings_are_trained_as_in_loop() -> None
     equals_loop(classify(dropout_mlp), policies, chunk=2)
 
 
+class Freezing(esgd.Supervised):
+    """A setting of the policy says whether the first layer is trained."""
+
+    def prepare(self, module: nn.Module, settings: Any) -> None:
+        module.get_submodule("0").requires_grad_(not settings.get("frozen", False))
+        super().prepare(module, {name: value for name, value in settings.items() if name != "frozen"})
+
+
+def test_layers_that_a_setting_freezes_are_left_alone_as_in_loop() -> None:
+    data = random_data(48)
+    task = Freezing(mlp, F.cross_entropy, train=data, fitness=data)
+    policies = [replace(SGD, settings=settings) for settings in ({}, {}, {"frozen": True}, {"frozen": True})]
+    ours = equals_loop(task, policies, chunk=2)
+    first = ours.population.rows[:, :INPUTS]
+    with at_work(LOOP, task, 4) as (_, start, _):
+        assert torch.equal(first[2:], start.rows[2:, :INPUTS])
+        assert not torch.equal(first[:2], start.rows[:2, :INPUTS])
+
+
 # Divergence
 
 

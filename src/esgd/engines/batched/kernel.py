@@ -22,7 +22,7 @@ from esgd.errors import EngineError, EsgdError
 from esgd.genome import Buffers, persistent_buffers
 from esgd.ledger import Ledger
 from esgd.policies import Policy
-from esgd.protocols import Batch, Setup, Step
+from esgd.protocols import Batch, Settings, Setup, Step
 from esgd.randomness import Seeds, global_randomness
 
 WAVE = 4
@@ -41,6 +41,7 @@ class BatchedKernel:
         self.network = Network(setup, replace(computing, compile=False))  # compiled are the batched functions
         self.batched, self.scorer = BatchedNetwork(setup, computing, self.network), Scorer(setup.task)
         self.one_by_one = False  # for a fitness that cannot be batched
+        self._unused_with = {_key({}): set[str]()}  # by a policy's settings, which may freeze layers
         _check_layers(self.network)
         self._try_out()
 
@@ -53,7 +54,7 @@ class BatchedKernel:
             self.network.prepare({})
             try:
                 batch = next(iter(task.batches(seeds, {})))
-                self.batched.unused = self._unused(one, batch)
+                self._unused_with[_key({})] = self.batched.unused = self._unused(one, batch)
                 part = next(iter(task.parts()))[1]
                 self._score_plainly(part)
             except EsgdError:
@@ -95,6 +96,16 @@ class BatchedKernel:
         found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
         return {name for name in self.setup.genome.names if found.get(name) is None}
 
+    def _unused_under(self, settings: Settings) -> set[str]:
+        """The same for these settings, found once with the first batch of an epoch."""
+        genome, seeds, key = self.setup.genome, self.setup.seeds.at("try out"), _key(settings)
+        if key not in self._unused_with:
+            with global_randomness(seeds.integer()):
+                self.network.prepare(settings)
+                batch = next(iter(self.setup.task.batches(seeds, settings)))
+                self._unused_with[key] = self._unused(NetworkState(*genome.read(genome.template)), batch)
+        return self._unused_with[key]
+
     @torch.no_grad()
     def _score_plainly(self, part: Batch) -> None:
         """Whether the network changes itself or its input when it is scored: that is seen best without vmap."""
@@ -109,6 +120,7 @@ class BatchedKernel:
     ) -> tuple[Stack, list[Outcome], Ledger]:
         if len(starts) == 1:
             return self._train_one_by_one(starts, policies, seeds, step)
+        self.batched.unused = self._unused_under(policies[0].settings)
         trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_chunk)
         try:
             return trajectory.outcome(step.backoff(trajectory, step.epochs))
@@ -180,6 +192,10 @@ class BatchedKernel:
     def _load(self, chunk: Chunk, i: int) -> None:
         state = chunk.state(i)
         self.network.load(state.row, state.buffers)
+
+
+def _key(settings: Settings) -> str:
+    return repr(sorted(settings.items()))
 
 
 def _check_layers(network: Network) -> None:
