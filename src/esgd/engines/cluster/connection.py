@@ -15,6 +15,7 @@ import ray
 from ray._private import ray_constants, utils, worker
 
 from esgd._limits import available_memory
+from esgd._signals import deferred_signals
 from esgd.engines.cluster.addresses import check_answers, is_the_same
 from esgd.engines.cluster.resources import WorkerResources, check_is_there
 from esgd.engines.computing import cores
@@ -144,24 +145,12 @@ def _said(error: Exception) -> str:
 def _uninterrupted() -> Iterator[None]:
     """Put off Ctrl-C until Ray is complete: only then does it know what it has to take down again.
 
-    The same for SIGTERM and SIGHUP where the program answers them itself, as the command line does; that answer stays.
-    Where it does not answer SIGTERM, Ray's own ends the program and takes Ray down.
+    Where the program does not answer SIGTERM, Ray's own ends the program and takes Ray down.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received, others = list[int](), (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))
-    answered = [signal.SIGINT, *(each for each in others if each and callable(signal.getsignal(each)))]
-    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in answered}
-    keep = {"set_sigterm_handler": lambda handler: None} if signal.SIGTERM in before else {}
-    try:
+    with deferred_signals() as waiting:
+        keep = {"set_sigterm_handler": lambda handler: None} if signal.SIGTERM in waiting else {}
         with _changed(utils, **keep):
             yield
-    finally:
-        for number, answer in before.items():
-            signal.signal(number, answer)
-    if received:
-        signal.raise_signal(received[0])
 
 
 @contextmanager
