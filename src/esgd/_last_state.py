@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from math import inf
 from weakref import ref
 
+from esgd._json_numbers import number
 from esgd.generation import Generation, Note, State
 from esgd.ledger import Ledger
 from esgd.ranges import read_ranges
@@ -57,9 +57,9 @@ def last_generation(state: State) -> Generation:
         waiver=line["waiver"],
         work=_work(line["ledger"], line["seconds"], line["bytes_moved"]),
         seconds=sum(line["seconds"].values()) - line["seconds"]["checkpoint"],
-        test={name: _number(value) for name, value in line["test"].items()},
-        pick=_number(line["pick"]["loss"]) if "pick" in line else None,
-        metrics={name: _number(value) for name, value in line.get("metrics", {}).items()},
+        test={name: number(value) for name, value in line["test"].items()},
+        pick=number(line["pick"]["loss"]) if "pick" in line else None,
+        metrics={name: number(value) for name, value in line.get("metrics", {}).items()},
         select=tuple(line["select"].values()) if "select" in line else None,
         ranges=read_ranges([line]),
         notes=tuple(Note(note["kind"], note["text"]) for note in line["notes"]),
@@ -70,7 +70,3 @@ def last_generation(state: State) -> Generation:
 def _work(ledger: dict[str, int], seconds: dict[str, float], moved: int) -> Ledger:
     named = ledger | {f"seconds_{phase}": spent for phase, spent in seconds.items()} | {"bytes_moved": moved}
     return Ledger(**{each.name: named[each.name] for each in fields(Ledger)})  # type: ignore[arg-type]
-
-
-def _number(value: float | None) -> float:
-    return inf if value is None else value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import isfinite
 from typing import Any, TypeVar, overload
 
+from esgd._json_numbers import finite, number
 from esgd._notebook_cards import card, remark
 from esgd.ledger import Ledger
 from esgd.policies import Policy
@@ -99,8 +99,8 @@ def read_past(history: Iterable[Mapping[str, Any]], *, allow: Collection[str] = 
         Fared(
             k=line["k"],
             policy=Policy.from_record({key: value for key, value in each.items() if key not in _OUTCOME}, allow=allow),
-            before=_number(each["before"]),
-            after=_number(each["after"]),
+            before=number(each["before"]),
+            after=number(each["after"]),
             accepted=each["accepted"],
         )
         for line in history
@@ -243,8 +243,8 @@ class Generation:
             Fared(
                 k=self.k,
                 policy=policy,
-                before=_number(finite(before)),
-                after=_number(finite(after)),
+                before=number(finite(before)),
+                after=number(finite(after)),
                 accepted=accepted,
             )
             for policy, (_, before), after, accepted in outcomes
@@ -311,12 +311,3 @@ def held_out(line: Mapping[str, Any]) -> float | None:
     selected = line.get("select")
     value: float | None = line["test"].get(selected["metric"] if selected else "loss")
     return -value if value is not None and selected and selected["mode"] == "max" else value
-
-
-def finite(value: float) -> float | None:
-    """JSON has no inf and no NaN."""
-    return value if isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return float("inf") if value is None else value

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal
 
+from esgd._json_numbers import finite, number
+
 GLANCE, PROBE = 3, 12
 """Steps with a rate: a glance, to see which rates are too high; and a probe, to see which lowers the loss most."""
 
@@ -90,8 +92,8 @@ class FoundRange:
             "low": self.low,
             "top": self.top,
             "basis": self.basis,
-            "start": _finite(self.start),
-            "probes": [[probe.rate, probe.steps, _finite(probe.loss)] for probe in self.probes],
+            "start": finite(self.start),
+            "probes": [[probe.rate, probe.steps, finite(probe.loss)] for probe in self.probes],
             **({"pool": self.pool} if self.pool > 1 else {}),
         }
 
@@ -101,9 +103,9 @@ class FoundRange:
         low, top = record["low"], record["top"]
         if not 0 <= low <= top <= HIGHEST_RATE or top == 0:
             raise ValueError(f"from {low!r} to {top!r} is no range of learning rates")
-        probes = tuple(Probe(rate, steps, _number(loss)) for rate, steps, loss in record["probes"])
+        probes = tuple(Probe(rate, steps, number(loss)) for rate, steps, loss in record["probes"])
         named = {name: record[name] for name in ("optimizer", "low", "top", "basis")}
-        return FoundRange(**named, start=_number(record["start"]), probes=probes, pool=record.get("pool", 1))
+        return FoundRange(**named, start=number(record["start"]), probes=probes, pool=record.get("pool", 1))
 
 
 def read_ranges(history: Iterable[Mapping[str, Any]]) -> tuple[FoundRange, ...]:
@@ -200,11 +202,3 @@ def _downwards(edge: int, known: Mapping[int, float], *, flat: Callable[[float],
         lowest = known[halves]
         if len(known) >= NEAR and (flat(lowest) or lowest > min(known.values())):
             return
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return inf if value is None else value

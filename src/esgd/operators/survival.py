@@ -105,9 +105,9 @@ class Elitist:
         generator: torch.Generator,
     ) -> list[int]:
         order = fitness.argsort(stable=True).tolist()
-        chosen = order[:elites]
+        chosen, set_aside = order[:elites], set(order[:elites])
         shuffled = torch.randperm(len(roles), generator=generator).tolist()
-        others = [i for i in shuffled if i not in set(chosen)]
-        admitted = [i for i in (order if self.ranked else others) if self.rest(roles[i]) and i not in set(chosen)]
+        others = [i for i in shuffled if i not in set_aside]
+        admitted = [i for i in (order if self.ranked else others) if self.rest(roles[i]) and i not in set_aside]
         leftover = [i for i in others if not self.rest(roles[i])]
         return chosen + (admitted + leftover)[: size - elites]
