@@ -18,7 +18,7 @@ from esgd.policies import Policy
 from esgd.schedules import CosineRun
 from esgd.tasks import Supervised, error_rate
 from esgd_paper.data.cifar10 import cifar10
-from esgd_paper.data.places import data_folder
+from esgd_paper.data.folders import data_folder
 
 SIZES = (2000, 1000, 4000)  # to train on, for the fitness, to test on
 CONVERGED = 60  # epochs of the network that fine-tuning begins with

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from esgd.tasks import Supervised, error_rate
-from esgd_paper.data.places import data_folder
+from esgd_paper.data.folders import data_folder
 from esgd_paper.data.ptb import ptb
 from esgd_paper.networks.fully_connected import fully_connected
 from esgd_paper.networks.tied_lstm import TiedLstm

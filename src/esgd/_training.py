@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from esgd._finding import told
 from esgd._how_to_continue import farewell, stopped
 from esgd._initialization import Origin
 from esgd._last_state import LastState
 from esgd._opening import Opened
+from esgd._range_finding import told
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers
 from esgd.errors import StopRun

@@ -40,7 +40,7 @@ from esgd.species import Fixed, Inherited, Sgd, Uniform
 from esgd.studies import Rehearsal, Scale, Study
 from esgd.tasks import Supervised, error_rate
 from esgd_paper.data.cifar10 import Images, cifar10
-from esgd_paper.data.places import data_folder
+from esgd_paper.data.folders import data_folder
 from esgd_paper.networks.residual import resnet8, resnet20
 from esgd_paper.tasks.images import Pictures, flip_and_crop
 

@@ -41,7 +41,7 @@ from esgd.report.arms import BASELINE
 from esgd.schedules import Cosine, CosineRun
 from esgd.species import Fixed, Inherited
 from esgd.studies import Rehearsal, Scale, Study
-from esgd_paper.data.places import data_folder
+from esgd_paper.data.folders import data_folder
 from esgd_paper.data.ptb import Text, ptb
 from esgd_paper.networks.tied_lstm import TiedLstm
 from esgd_paper.species.patient import DROP, Patient

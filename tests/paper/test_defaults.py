@@ -22,7 +22,7 @@ from esgd.operators import (
 from esgd.recipe import OFFSPRING_PER_PARENT, PAPER_ELITES
 from esgd.schedules import Constant, Steps
 from esgd.species import Adam, Mixture, Sgd, Uniform
-from esgd.species.pools import (
+from esgd.species.optimizer_pools import (
     FINAL_ANNEALING,
     PAPER_MOMENTUM,
     PAPER_MOMENTUM_PROBABILITY,

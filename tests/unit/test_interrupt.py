@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import esgd
-from esgd.progress.lines import Silent
+from esgd.progress.text import Silent
 from tests.small import classify
 
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=3, sgd_epochs=1)

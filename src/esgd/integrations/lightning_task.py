@@ -24,7 +24,7 @@ from esgd.protocols import Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import BatchForm
 from esgd.tasks.metrics import scalar
-from esgd.tasks.sources import Concern, CutsItself, Noted, Source
+from esgd.tasks.sources import Concern, CutsItself, HasNotes, Source
 from esgd.tasks.trial import fault, few_samples
 
 BATCH_SIZE = 32  # where a loader has batches of its own
@@ -176,7 +176,7 @@ class LightningTask:
 
     def look(self, network: nn.Module) -> Iterator[Concern]:
         for split in (self._train, self._fitness):
-            if isinstance(split, Noted):
+            if isinstance(split, HasNotes):
                 yield from split.notes
 
     def try_training(self, network: nn.Module) -> None:

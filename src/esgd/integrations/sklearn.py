@@ -16,7 +16,7 @@ from esgd import rules
 from esgd.engines import Loop
 from esgd.errors import MissingExtraError, RecipeError, shown
 from esgd.fit import fit as train
-from esgd.integrations.tabular import Scale, Table, batch_size_for, standardised, table_task
+from esgd.integrations.tabular import Scale, TabularData, batch_size_for, standardised, table_task
 from esgd.integrations.tabular_networks import TableNetwork, check_outputs, network_maker
 from esgd.protocols import Engine
 from esgd.randomness import Seeds
@@ -74,7 +74,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _train(self, x: NDArray[Any], y: NDArray[Any], weight: NDArray[Any], *, classes: int | None) -> None:
         """Train a population on rows, targets (n, k) and weights; `classes` is their number, None for a regression."""
         seed = self._seed()
-        rows = Table(x, y.astype(np.float64), weight).distinct()
+        rows = TabularData(x, y.astype(np.float64), weight).distinct()
         sgd, selection = rows.split(self.fitness_size, Seeds(seed), classes=classes is not None)
         x_scale = Scale.of(sgd.x, sgd.weight)
         y_scale = None if classes else Scale.of(sgd.y, sgd.weight)

@@ -27,7 +27,7 @@ SMALLEST_BATCH, LARGEST_BATCH, STEPS = 32, 256, 32  # an epoch has about so many
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TabularData:
     """Rows of a table, each with its weight.
 
     | field    | shape  | meaning                                                       |
@@ -44,25 +44,25 @@ class Table:
     def __len__(self) -> int:
         return len(self.x)
 
-    def distinct(self) -> Table:
+    def distinct(self) -> TabularData:
         """Every row once, with the sum of its weights, in an order that depends on nothing but the rows.
 
         So a row of weight 2 is the same as two rows, and no copy of a row that SGD sees is seen by selection.
 
-        >>> twice = Table(np.array([[3.0], [1.0], [3.0]]), np.zeros((3, 1)), np.ones(3))
+        >>> twice = TabularData(np.array([[3.0], [1.0], [3.0]]), np.zeros((3, 1)), np.ones(3))
         >>> sorted(twice.distinct().weight.tolist())
         [1.0, 2.0]
         """
         rows = np.ascontiguousarray(np.hstack([self.x, self.y])) + 0.0  # -0.0 and 0.0 are one number, and two bytes
         as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
         _, first, number = np.unique(as_bytes, return_index=True, return_inverse=True)
-        return Table(self.x[first], self.y[first], np.bincount(number, weights=self.weight).astype(np.float64))
+        return TabularData(self.x[first], self.y[first], np.bincount(number, weights=self.weight).astype(np.float64))
 
-    def rows(self, chosen: NDArray[Any]) -> Table:
+    def rows(self, chosen: NDArray[Any]) -> TabularData:
         """Some of the rows."""
-        return Table(self.x[chosen], self.y[chosen], self.weight[chosen])
+        return TabularData(self.x[chosen], self.y[chosen], self.weight[chosen])
 
-    def split(self, share: float | int | None, seeds: Seeds, *, classes: bool) -> tuple[Table, Table]:
+    def split(self, share: float | int | None, seeds: Seeds, *, classes: bool) -> tuple[TabularData, TabularData]:
         """What SGD sees and what selection sees; `share` is a fraction or a number of rows.
 
         Stratified: rows are sorted by their target and cut into as many strata as selection gets rows, and it gets one
@@ -127,7 +127,7 @@ class WeightedLoss:
 
 
 def table_task(
-    make: Callable[[], nn.Module], train: Table, fitness: Table, *, classes: bool, batch_size: int
+    make: Callable[[], nn.Module], train: TabularData, fitness: TabularData, *, classes: bool, batch_size: int
 ) -> Supervised:
     """The task of two standardised tables: cross entropy for classes, squared error for numbers.
 
@@ -154,7 +154,7 @@ def batch_size_for(rows: int) -> int:
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << round(log2(max(1.0, rows / STEPS)))))
 
 
-def standardised(table: Table, x: Scale, y: Scale | None) -> Table:
+def standardised(table: TabularData, x: Scale, y: Scale | None) -> TabularData:
     """The table in units of its columns; targets stay as they are where they are classes."""
     return replace(table, x=x.standardised(table.x), y=table.y if y is None else y.standardised(table.y))
 
@@ -173,5 +173,5 @@ def _tensor(values: Numbers) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float32)
 
 
-def _classes(table: Table) -> Tensor:
+def _classes(table: TabularData) -> Tensor:
     return torch.as_tensor(table.y[:, 0].astype(np.int64))

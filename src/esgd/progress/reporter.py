@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from esgd.errors import RecipeError, did_you_mean
 from esgd.generation import Generation
-from esgd.progress.lines import Json, Plain, Silent
 from esgd.progress.notebook import Figure, in_notebook
 from esgd.progress.remaining import Remaining
+from esgd.progress.text import Json, Plain, Silent
 from esgd.recipe import Recipe
 
 PROGRESS = ("auto", "bars", "plain", "json", "none")

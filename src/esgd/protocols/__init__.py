@@ -5,7 +5,6 @@ Four packages implement them and never import one another: `tasks/`, `species/`,
 
 from esgd.protocols.engines import Engine, FindsRanges, Load, Scores, Session, Setup, Start, Step, Tick, Trained
 from esgd.protocols.operators import (
-    Anchor,
     BackOff,
     Baggage,
     BufferRule,
@@ -15,6 +14,7 @@ from esgd.protocols.operators import (
     Mating,
     Mutation,
     PlainRecombination,
+    Pull,
     Recombination,
     Role,
     Species,
@@ -46,7 +46,6 @@ from esgd.protocols.tasks import (
 )
 
 __all__ = [
-    "Anchor",
     "Average",
     "Averages",
     "BackOff",
@@ -70,6 +69,7 @@ __all__ = [
     "Mutation",
     "Picks",
     "PlainRecombination",
+    "Pull",
     "Recombination",
     "Repeats",
     "Role",

@@ -18,11 +18,11 @@ from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Birth, Population
 from esgd.protocols.operators import (
-    Anchor,
     BackOff,
     Baggage,
     BufferRule,
     Mutation,
+    Pull,
     Recombination,
     takes_layout,
 )
@@ -70,7 +70,7 @@ class Step:
     total: float = 1
     keep_ends: bool = False
     keep_every_end: bool = False
-    anchor: Anchor | None = None
+    anchor: Pull | None = None
     anchor_row: Row | None = None
 
 

@@ -259,7 +259,7 @@ def returns(baggage: Baggage) -> bool:
     return bool(getattr(baggage, "returns", False))
 
 
-class Anchor(Protocol):
+class Pull(Protocol):
     """A pull towards a fixed row in the SGD step: how strong, and every how many steps; none at first."""
 
     @property

@@ -1,10 +1,10 @@
 """Report: history lines and comparisons as pictures, tables and one page of HTML that needs nothing but itself."""
 
 from esgd.report.beside import Run, beside_tables
-from esgd.report.findings import Remark, guarantee, headline, remarks, run_headline
 from esgd.report.forms import as_csv, as_latex, as_markdown
 from esgd.report.notation import recipe_table
 from esgd.report.page import comparison_page, run_page
+from esgd.report.sentences import Remark, guarantee, headline, remarks, run_headline
 from esgd.report.tables import (
     Table,
     differences_table,

@@ -8,11 +8,11 @@ from typing import Any
 
 from esgd._wording import exact, in_words
 from esgd.ranges import read_ranges
-from esgd.report import findings
+from esgd.report import sentences
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History
 from esgd.report.figures import as_svg, figure_1, figure_2, figure_ranges, figure_run
-from esgd.report.findings import Remark
 from esgd.report.notation import recipe_table
+from esgd.report.sentences import Remark
 from esgd.report.tables import (
     Table,
     differences_table,
@@ -72,7 +72,7 @@ def comparison_page(comparison: Comparison, histories: Histories, *, manifest: M
     return render_page(
         kicker="ESGD beside its baselines",
         title=str(comparison["task"]),
-        headline=findings.headline(comparison),
+        headline=sentences.headline(comparison),
         about=comparison.get("about", ""),
         sections=sections,
         views=embed(_digests(histories)),
@@ -86,7 +86,7 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History, *, stoppe
         "Above, the fitness, lower is better: the line is the fittest individual, the band reaches to the 15th best, "
         "or to the worst. Below, how many of the elites were just born, and how many SGD updates were backed off."
     )
-    picture = Picture(as_svg(figure_run(history), "run"), findings.describe_run(history), caption, "run")
+    picture = Picture(as_svg(figure_run(history), "run"), sentences.describe_run(history), caption, "run")
     sections = [
         Section(heading="Over the generations", pictures=[picture]),
         *learning_rates(history),
@@ -98,7 +98,7 @@ def run_page(name: str, manifest: Mapping[str, Any], history: History, *, stoppe
     return render_page(
         kicker="A run of ESGD",
         title=name,
-        headline=findings.run_headline(history, stopped),
+        headline=sentences.run_headline(history, stopped),
         about="",
         sections=sections,
         views=embed({"runs": [run_digest(name, manifest, history)]}),
@@ -130,14 +130,14 @@ def _paper_figures(histories: Histories) -> list[Picture]:
     return [
         Picture(
             as_svg(figure_1(histories), "figure-1"),
-            findings.describe_fitness(histories),
+            sentences.describe_fitness(histories),
             "Figure 1. Fitness over generations, mean over seeds; lower is better. A line is the fittest individual; "
             "a band reaches to the 15th best, or to the worst where there are fewer.",
             "figure-1",
         ),
         Picture(
             as_svg(figure_2(histories), "figure-2"),
-            findings.describe_offspring(histories),
+            sentences.describe_offspring(histories),
             "Figure 2. Percentage of the elites that were born in the generation, in ESGD.",
             "figure-2",
         ),
@@ -146,9 +146,9 @@ def _paper_figures(histories: Histories) -> list[Picture]:
 
 def conditions(runs: Mapping[Any, History], *, place: str) -> list[Section]:
     """What a reader must know before believing the numbers; `place` names the run that a note is from."""
-    noted = findings.remarks(runs, place=place)
+    noted = sentences.remarks(runs, place=place)
     return [
-        Section(heading="The guarantee", words=[findings.guarantee(runs.values())] if runs else []),
+        Section(heading="The guarantee", words=[sentences.guarantee(runs.values())] if runs else []),
         Section(heading="Health notes", words=["Nothing to note."] if runs and not noted else [], remarks=noted),
     ]
 

@@ -3,7 +3,7 @@
 from esgd.species.distributions import AutoRate, Choice, Integers, LogUniform, Uniform
 from esgd.species.inherit import Inherited
 from esgd.species.mixture import Fixed, Mixture, Once
-from esgd.species.pools import Adam, Optimizer, Sgd
+from esgd.species.optimizer_pools import Adam, Optimizer, Sgd
 
 __all__ = [
     "Adam",

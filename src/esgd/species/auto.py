@@ -16,7 +16,7 @@ from esgd.ranges import FoundRange, pool_name
 from esgd.schedules import Constant
 from esgd.species.distributions import AutoRate, Uniform
 from esgd.species.mixture import Mixture
-from esgd.species.pools import Adam, Optimizer, Sgd, optimizer_of
+from esgd.species.optimizer_pools import Adam, Optimizer, Sgd, optimizer_of
 
 Pool = Sgd | Adam | Optimizer
 

@@ -90,7 +90,7 @@ class CutsItself(Protocol):
 
 
 @runtime_checkable
-class Noted(Protocol):
+class HasNotes(Protocol):
     """A source of which something is said before training: how it is read, and what that means."""
 
     @property

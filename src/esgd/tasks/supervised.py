@@ -28,7 +28,7 @@ from esgd.tasks.reading import Reader, divided
 from esgd.tasks.samples import some_samples
 from esgd.tasks.selection import checked_selection, is_own_fitness
 from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches
-from esgd.tasks.sources import Concern, CutsItself, Noted, Source, StackedSource, Tensors, cut_lengths
+from esgd.tasks.sources import Concern, CutsItself, HasNotes, Source, StackedSource, Tensors, cut_lengths
 from esgd.tasks.trial import check_training
 from esgd.tasks.weights import target_weights
 
@@ -355,7 +355,7 @@ class Supervised:
 
     def look(self, network: nn.Module) -> Iterator[Concern]:
         for split in self._splits.values():
-            if isinstance(split, Noted):
+            if isinstance(split, HasNotes):
                 yield from split.notes
         known = {name: split for name, split in self._splits.items() if name != "pick"}
         found = [some_samples(name, split, self._form) for name, split in known.items()]

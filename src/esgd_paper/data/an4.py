@@ -18,7 +18,7 @@ from esgd.errors import DataError, did_you_mean
 from esgd_paper.data.archive import unpack
 from esgd_paper.data.fetch import Remote, fetch
 from esgd_paper.data.files import reading, text
-from esgd_paper.data.places import Dataset, again, obtain
+from esgd_paper.data.folders import Dataset, again, obtain
 
 CEPSTRA = 13
 SILENCE = "SIL"

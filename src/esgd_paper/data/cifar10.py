@@ -18,7 +18,7 @@ from esgd.errors import DataError
 from esgd_paper.data.archive import unpack
 from esgd_paper.data.fetch import Remote, fetch
 from esgd_paper.data.files import alteration, beginning, reading
-from esgd_paper.data.places import Dataset, again, obtain
+from esgd_paper.data.folders import Dataset, again, obtain
 
 IMAGES, PIXELS, CLASSES = 10_000, 3 * 32 * 32, 10
 BYTES = IMAGES * (1 + PIXELS)

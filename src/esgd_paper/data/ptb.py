@@ -13,7 +13,7 @@ from torch import Tensor
 from esgd.errors import DataError
 from esgd_paper.data.fetch import Remote, fetch
 from esgd_paper.data.files import alteration, text
-from esgd_paper.data.places import Dataset, again, obtain
+from esgd_paper.data.folders import Dataset, again, obtain
 
 END = "<eos>"
 

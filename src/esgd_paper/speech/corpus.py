@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from esgd.errors import DataError
 from esgd.randomness import Seeds
 from esgd_paper.data.an4 import CEPSTRA, Speech, Utterance, an4
-from esgd_paper.data.places import data_folder
+from esgd_paper.data.folders import data_folder
 from esgd_paper.speech.align import flat_start, viterbi_training
 from esgd_paper.speech.decoder import WordLoop
 from esgd_paper.speech.features import Features, Scaling, normalised, with_deltas

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from esgd.errors import DataError, MissingDataError
+from esgd_paper.data.folders import VARIABLE, data_folder
 from esgd_paper.data.frames import Frames, frames_kaldi, frames_npz
-from esgd_paper.data.places import VARIABLE, data_folder
 
 
 @dataclass(frozen=True, eq=False)

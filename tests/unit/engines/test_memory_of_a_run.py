@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import esgd
 from esgd import Loop, Pool, Vmap
 from esgd.genome import Genome
-from esgd.progress.lines import Silent
+from esgd.progress.text import Silent
 from esgd.species import Fixed
 from tests.small import random_data
 

@@ -24,8 +24,8 @@ from torch.nn import functional as F
 import esgd
 from esgd import Loop, Pool, Vmap
 from esgd._serialization import decode, encode
-from esgd.engines.failure import InWorkerError
 from esgd.engines.processes import executor
+from esgd.engines.worker_error import InWorkerError
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import CarriedByMate
 from esgd.protocols import Draw

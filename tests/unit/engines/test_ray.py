@@ -26,9 +26,9 @@ from esgd import Loop, Ray, Vmap
 from esgd._serialization import decode, encode
 from esgd.engines.cluster.job_queue import BRIEF, FEW, JobDurations, JobQueue
 from esgd.engines.cluster.serialized import Serialized
-from esgd.engines.failure import InWorkerError
 from esgd.engines.jobs import Train
 from esgd.engines.pickling import LARGE
+from esgd.engines.worker_error import InWorkerError
 from esgd.errors import EngineError, MissingExtraError, RecipeError, TaskError
 from esgd.testing.evidence import contents, difference
 from tests import warm

@@ -130,7 +130,7 @@ def test_a_look_that_is_no_loss_with_its_samples_is_refused(look: Any) -> None:
 
 def test_the_report_says_which_network_was_picked() -> None:
     pytest.importorskip("matplotlib")
-    from esgd.report.findings import run_headline
+    from esgd.report.sentences import run_headline
 
     history = fit(SECOND).history
     said = run_headline(history)

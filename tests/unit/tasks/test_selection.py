@@ -13,7 +13,7 @@ import esgd
 from esgd import Loop, Pool, Supervised, Vmap
 from esgd.errors import TaskError
 from esgd.population import Individual
-from esgd.report import findings
+from esgd.report import sentences
 from esgd.tasks import averaged, error_rate, measuring
 from tests.small import CLASSES, mlp, random_data
 
@@ -110,7 +110,7 @@ def test_metrics_are_in_the_history_the_progress_and_the_report(capsys: pytest.C
     assert last["metrics"] == task.fitness_metrics(result.model) == result.metrics
     assert f"f1 {last['metrics']['f1']:.4g} (test {last['test']['f1']:.4g})" in capsys.readouterr().err
     assert any(
-        sentence.startswith("On the fitness split it has f1 0.") for sentence in findings.run_headline(result.history)
+        sentence.startswith("On the fitness split it has f1 0.") for sentence in sentences.run_headline(result.history)
     )
     assert "metrics_f1" in result.frame().columns
 
@@ -143,7 +143,7 @@ def test_selection_by_a_metric_keeps_the_promise_for_it(engine: Any, metric: Any
     best = [line["metrics"]["score"] for line in result.history]
     assert best == sorted(best)
     assert result.history[0]["select"] == {"metric": "score", "mode": "max"}
-    assert findings.guarantee([result.history]).startswith(
+    assert sentences.guarantee([result.history]).startswith(
         "By Theorem 1 the mean score of the m best on the fitness split, by which they are selected, never falls: held"
     )
 

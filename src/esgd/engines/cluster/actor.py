@@ -17,8 +17,8 @@ from esgd.engines.cluster.messages import run_sent_job
 from esgd.engines.cluster.parents import StoredSlices
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.contract import Kernel
-from esgd.engines.failure import Failure
 from esgd.engines.freed_memory import keep_freed_memory
+from esgd.engines.worker_error import Failure
 
 
 class Actor:

@@ -24,10 +24,10 @@ from esgd.engines.cluster.parents import NO_SLICES, StoredPopulation, StoredSlic
 from esgd.engines.cluster.resources import WorkerResources, check_is_there, living
 from esgd.engines.cluster.serialized import Serialized
 from esgd.engines.contract import Stack
-from esgd.engines.failure import Failure
 from esgd.engines.jobs import Build, Evaluate, Job
 from esgd.engines.pickling import LARGE
 from esgd.engines.warning import warn
+from esgd.engines.worker_error import Failure
 from esgd.errors import EngineError
 
 TURN = 1.0

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd.engines.failure import Failure
 from esgd.engines.jobs import Job
 from esgd.engines.processes.memory import MappedSegments, SharedMemory
 from esgd.engines.processes.messages import Channel, Message, pack, unpack
 from esgd.engines.warning import warn
+from esgd.engines.worker_error import Failure
 from esgd.errors import EngineError
 
 STARTING = "starting up"

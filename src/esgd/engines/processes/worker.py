@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from esgd.engines.failure import Failure
 from esgd.engines.freed_memory import keep_freed_memory
 from esgd.engines.processes.memory import MappedSegments
 from esgd.engines.processes.messages import Channel, pickled, unpack
+from esgd.engines.worker_error import Failure
 
 LOOKS_EVERY = 1.0  # seconds
 

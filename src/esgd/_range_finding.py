@@ -10,7 +10,7 @@ from esgd.protocols import FindsRanges, Session, Setup
 from esgd.ranges import PROBE, FoundRange, usual_top
 from esgd.recipe import Recipe
 from esgd.species.auto import auto_pools, settled_range, tested_policy
-from esgd.species.pools import optimizer_of
+from esgd.species.optimizer_pools import optimizer_of
 
 
 def with_ranges(session: Session, setup: Setup, recipe: Recipe, state: State) -> State:
