@@ -13,7 +13,7 @@ from esgd.policies import Policy
 from esgd.protocols import Draw, Species, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun
-from esgd.sizes import Each
+from esgd.sizes import Each, Shared
 from esgd.species import Adam, Inherited, Mixture, Sgd
 from esgd.work import Costs, sized, spending
 
@@ -38,9 +38,10 @@ def grid(task: Task, work: float) -> Recipe:
 
 
 def rescaled_halving(task: Task, work: float) -> Recipe:
-    """Successive halving that ends as our rules do; it spends up to seven looks more, less than 1% of the work."""
-    recipe = rules.halving(task, work)
-    return replace(recipe, kinds=(Rescaled(),), offspring=Each((*[0] * (recipe.generations - 1), 1)))
+    """Successive halving that ends as our rules do."""
+    plain = rules.halving(task, work)
+    rescaled = replace(plain, kinds=(Rescaled(),), offspring=Each((*[0] * (plain.generations - 1), 1)))
+    return sized(task, work, lambda epochs: replace(rescaled, sgd_epochs=Shared(epochs / plain.generations)))
 
 
 def _by_place(request: Draw) -> Policy:
@@ -88,7 +89,7 @@ def without(**changes: Any) -> Arm:
 VARIANTS: Mapping[str, Arm] = {
     "with learning rates that are found": partial(rules.ours, rates=rules.FOUND),
     "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
-    "without offspring": without(offspring=0, mates=1),
+    "without offspring and rescaling": without(offspring=0, mates=1),
     "without rescaling": without(kinds=(Cloned(), MeanOfElites())),
     "without going back": without(baggage=Uninterrupted()),
     "with SGD that is interrupted": without(baggage=Carried()),

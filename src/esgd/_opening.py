@@ -21,6 +21,9 @@ from esgd.run.folder import NoFolder, RunFolder
 from esgd.run.manifest import RULES, START, describe, digest
 from esgd.run.model import check_frozen, check_start, describe_frozen, describe_start
 
+UNWRITTEN = "not writable:"
+"""How the kind of an engine begins that cannot be written down."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
@@ -102,7 +105,7 @@ def _written(engine: Engine) -> Any:
     try:
         return encode(engine)
     except RecipeError:
-        return {"kind": f"not importable: {type(engine).__qualname__}"}
+        return {"kind": f"{UNWRITTEN} {type(engine).__qualname__}"}
 
 
 def _choice(
@@ -124,6 +127,11 @@ def _choice(
         return EngineChoice(began, "")
     choice = request if isinstance(request, EngineChoice) else settle(request, setup, recipe.load)
     if manifest is not None and _written(choice.engine) != manifest["engine"]:
+        if _is_unwritten(manifest):
+            why = (
+                f"engine: {choice.engine}; this run started with one of your own. Results may differ in the last bits."
+            )
+            return replace(choice, why=why)
         began = _engine_of(manifest, allow)
         same = (
             "The results are bit-identical."
@@ -134,8 +142,17 @@ def _choice(
     return choice
 
 
+def _is_unwritten(manifest: Mapping[str, Any]) -> bool:
+    return str(manifest["engine"].get("kind", "")).startswith(UNWRITTEN)
+
+
 def _engine_of(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
     """The engine that a manifest names."""
+    if _is_unwritten(manifest):
+        raise RunError(
+            f"this run started with an engine of your own, {manifest['engine']['kind']!r}, which a manifest cannot "
+            f"name. Give the engine again, or another one, such as 'loop'."
+        )
     try:
         engine = decode(manifest["engine"], allow=allow)
     except RecipeError as error:

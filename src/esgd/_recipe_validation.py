@@ -169,7 +169,7 @@ def _check_strategies(recipe: Recipe) -> None:
         "mates_from", recipe.mates_from, "role", meaning="It tells from a Role whether a candidate may mate."
     )
     listed = recipe.kinds if isinstance(recipe.kinds, tuple | list) else ()
-    if not listed or not all(_fits(kind, OffspringKind) for kind in listed):
+    if not listed or not all(_fits(kind, OffspringKind) and callable(kind.tries) for kind in listed):
         raise RecipeError(
             f"kinds={shown(recipe.kinds)} is not a list of kinds of offspring. Use for example kinds=(Mated(),); see "
             f"esgd.operators."

@@ -12,9 +12,9 @@ DEFERRED = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 @contextmanager
-def deferred_signals() -> Iterator[Collection[int]]:
+def deferred_signals(*, second_at_once: bool = True) -> Iterator[Collection[int]]:
     """Answer Ctrl-C at the end of this block, and SIGTERM and SIGHUP where the program answers them itself, as the
-    command line does. A second signal is answered at once, for a disk that does not.
+    command line does. With `second_at_once`, a second signal does not wait: a disk may never answer.
 
     Yields the signals that wait; in a thread that Python sends no signals to there are none.
     """
@@ -27,7 +27,7 @@ def deferred_signals() -> Iterator[Collection[int]]:
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if len(received) > 1:
+        if second_at_once and len(received) > 1:
             answers[number](number, frame)
 
     for number in answers:
@@ -37,5 +37,5 @@ def deferred_signals() -> Iterator[Collection[int]]:
     finally:
         for number, answer in answers.items():
             signal.signal(number, answer)
-    if received:
-        signal.raise_signal(received[0])
+        if received:
+            signal.raise_signal(received[0])

@@ -36,7 +36,8 @@ class Turn:
     """What one generation is given: K_s, and its place in the run in epochs of this length: `before` of `total`.
 
     (before + epoch) / total is how much of the run is done. It grows steadily from one generation to the next, also
-    where the plan has changed between them, and is 1 at the end. No generation is planned after the `last` one.
+    where the plan has changed between them, and is 1 at the end. The `last` one is expected to be that; where time is
+    the budget, another may follow, or the time may be over before.
     """
 
     epochs: float
@@ -110,7 +111,7 @@ class Timed:
         epochs = max(SHORTEST, (given - burden) / (value_of(self.pace, k) * slow))
         way = (1.0 - reached) * given / left
         total = epochs / way
-        return Turn(epochs, reached * total, total, last=given == left)
+        return Turn(epochs, reached * total, total, last=k == generations or (given == left and history is not None))
 
     def share(self, k: int, generations: int) -> float:
         """The part of the time that generation k is planned to have."""

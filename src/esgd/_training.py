@@ -12,6 +12,7 @@ from esgd._initialization import Origin
 from esgd._last_state import LastState
 from esgd._opening import Opened
 from esgd._range_finding import told
+from esgd._signals import deferred_signals
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers
 from esgd.errors import StopRun
@@ -96,9 +97,11 @@ class Training:
         self.state = given = None
         with closing(in_turns(made)) as to_come:
             for generation in to_come:
-                self.history.append(self.folder.save(generation.state, run=digest(self.opened.manifest, generation.k)))
-                self.done = generation.k
-                self._last.keep(generation.state)
+                with deferred_signals():
+                    saved = self.folder.save(generation.state, run=digest(self.opened.manifest, generation.k))
+                    self.history.append(saved)
+                    self.done = generation.k
+                    self._last.keep(generation.state)
                 if generation.ranges:
                     self.around.reports.say(told(generation.ranges))
                 said = tuple(note for note in generation.notes if note not in concerns)

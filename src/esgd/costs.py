@@ -90,7 +90,7 @@ def cost(
         populations = [stage.population for _, stage in counted]
         speed = measure_speed(engine, setup, populations, policies[:2], PROBE_SECONDS)
         steps = fmean(epoch_steps(task, policy) for policy in policies) / share
-        seconds = speed.start + speed.looks(mu) / share
+        seconds = speed.start + speed.looks(start_looks(recipe)) / share
         for times, stage in counted:
             seconds += times * stage.sgd_epochs * steps * speed.step(stage.population)
             seconds += times * speed.looks(_looks(recipe, stage)) / share

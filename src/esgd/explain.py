@@ -81,7 +81,7 @@ class Explanation:
                 *(f"  {name:<14}{_spelt(value)}" for name, value in tables.items()),
                 f"An individual has {costs['parameters']:,} parameters.",
                 f"The individuals are trained for {costs['sgd_epochs']:,.6g} epochs in total.",
-                f"The fitness is evaluated {costs['fitness_evaluations']:,} times (early abort can save samples).",
+                f"The fitness is evaluated {costs['fitness_evaluations']:,} times{_aborted(self.recipe)}.",
                 f"Work: {costs['samples']:.3g} samples, forward 1 and backward 2.",
                 f"Memory for rows: {_bytes(self.memory)}; on disk: {_bytes(self.disk)}.",
                 self._time(),
@@ -179,3 +179,8 @@ def _bytes(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} TB"
+
+
+def _aborted(recipe: Recipe) -> str:
+    aborts = recipe.cutoff_rank(next(recipe.stages())) is not None
+    return " (early abort can save samples)" if aborts else ""

@@ -32,7 +32,7 @@ from esgd.recipe import Recipe, Stage
 from esgd.rules import named, ours
 from esgd.sizes import Each, Timed
 from esgd.species.auto import settled_species
-from esgd.work import NO_STEPS, expected_evaluations, measurements, sized
+from esgd.work import NO_STEPS, expected_evaluations, measurements, sized, start_looks
 
 PROBE = 0.02
 """Of the budget, at most, is spent on measuring; what is imported or started for the first time comes on top."""
@@ -161,7 +161,7 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
         return speed.looks(looks) + speed.look + saved  # the test split is taken to be as large as the fitness
 
     rest = [beside_sgd(replace(stage, last=False)) for stage in stages]
-    start = speed.start + speed.looks(recipe.population_of(1) + 1)
+    start = speed.start + speed.looks(start_looks(recipe))
     shares = [p * stage.sgd_epochs + r for p, r, stage in zip(pace, rest, stages, strict=True)]
     parts = _shortened([share / sum(shares) for share in shares])
     if start + rest[0] > seconds:

@@ -109,7 +109,7 @@ class Stage:
     | `sgd_epochs`      | K_s     | epochs of the SGD step                           |
     | `evolution_steps` | K_v     | evolution steps                                  |
     | `before`, `total` |         | epochs of SGD in earlier generations, and in all |
-    | `last`            |         | whether no evolution step follows its own        |
+    | `last`            |         | whether it is expected to be the run's last one  |
     """
 
     k: int

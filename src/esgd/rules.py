@@ -117,9 +117,9 @@ def ours(
     of the fittest are multiplied by the number that lowers its fitness most (`Rescaled`).
 
     `work` is what Algorithm 1 spends with its default recipe, unless given. The number of generations after the race, 3
-    to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work. K_s follows the
-    ledger: work that offspring did not use goes into SGD. `rates` is what policies are drawn from: `FOUND`, by a range
-    test that is part of the work, or `RATES` where that would be more than a tenth of it.
+    to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work, or three. K_s
+    follows the ledger: work that offspring did not use goes into SGD. `rates` is what policies are drawn from: `FOUND`,
+    by a range test that is part of the work, or `RATES` where that would be more than a tenth of it.
     """
     check_number("fitness_share", fitness_share, at_least=0, at_most=1, meaning=_FITNESS_SHARE)
     buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)

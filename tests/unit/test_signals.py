@@ -60,7 +60,7 @@ def test_another_thread_defers_nothing() -> None:
 
 
 def test_an_interrupt_while_a_generation_is_saved_leaves_a_run_that_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(path: Path, line: Any, append: Any = folder.append_line) -> None:
         if line["k"] == 2:
@@ -69,7 +69,8 @@ def test_an_interrupt_while_a_generation_is_saved_leaves_a_run_that_is_whole(
 
     monkeypatch.setattr(folder, "append_line", interrupted)
     recipe = esgd.Recipe(population=2, offspring=2, generations=4, sgd_epochs=1)
-    result = esgd.fit(classify(), recipe, seed=0, run=tmp_path / "r", engine="loop", progress=False, report=False)
+    result = esgd.fit(classify(), recipe, seed=0, run=tmp_path / "r", engine="loop", progress="plain", report=False)
+    assert "2 generations are saved" in "".join(capsys.readouterr())
     assert result.stopped == "interrupted"
     assert [line["k"] for line in result.history] == [1, 2]
     assert command("verify", "r", cwd=tmp_path).returncode == 0

@@ -36,7 +36,7 @@ def breed(
     """λ births in evolution step v of generation k, each of a kind; the mates of a birth have the fittest first.
 
     `everyone` and `fitness` describe the candidates, of which the `possible` ones may be mates; `mates` has the
-    probability of each number of mates. `last` says that the run has no evolution step after this one.
+    probability of each number of mates. `last` says that this evolution step is expected to be the run's last.
     """
     candidates = Mates(
         k=k,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -30,7 +31,7 @@ class Mates:
 
     | field      | meaning                                                        |
     |------------|----------------------------------------------------------------|
-    | `last`     | whether the run has no evolution step after this one           |
+    | `last`     | whether this evolution step is expected to be the run's last   |
     | `fitness`  | of each candidate                                              |
     | `possible` | numbers of the candidates that may be mates                    |
     | `elites`   | m                                                              |
@@ -60,7 +61,7 @@ class Mates:
         chosen = [self.possible[i] for i in self.mating(self._mates, min(rho, len(self._mates)), seeds("mates"))]
         return sorted(chosen, key=lambda j: (float(self.fitness[j]), j))
 
-    @property
+    @cached_property
     def _mates(self) -> Float[Tensor, " p"]:
         return self.fitness[list(self.possible)]
 

@@ -3,7 +3,8 @@
 Training says little about the scale of a network's outputs. One that was trained on noisy labels is less sure than it
 should be, one that has over-fitted is surer. Temperature scaling (Guo et al., 2017) corrects this after training, by
 one number that is fitted to held-out data. Here the number multiplies the parameters, so the result is an ordinary
-network. With ReLU layers that have no biases this multiplies the outputs by one number, and with biases nearly so.
+network. With L ReLU layers that have no biases the outputs are multiplied by its power L; with biases nearly so, as
+long as the number is close to 1. Of LoRA's two factors one is multiplied.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MOST = "So many factors are tried at most. Use most=6."
 
 @dataclass(frozen=True, kw_only=True)
 class Rescaled:
-    """The fittest candidate with all of its parameters multiplied by one number; one in the last evolution step.
+    """The fittest candidate, with all parameters that are trained multiplied by one number; in the last evolution step.
 
     The logarithm of the number is found by a line search on the fitness: `step` to both sides, twice as far as long as
     the fitness falls, then the lowest point of the parabola through the last three. Each number that is tried costs a

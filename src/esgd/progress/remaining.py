@@ -104,10 +104,9 @@ class Remaining:
         return Estimate(seconds, whole=breeding == 0 and not self._endless)
 
     def _learn(self, stage: Stage, sgd: float, whole: float) -> None:
-        if not stage.evolution_steps:
-            self._sgd.append(_by_epoch(whole, stage))
-        else:
-            self._sgd.append(_by_epoch(sgd, stage))
+        if _epochs(stage):
+            self._sgd.append(_by_epoch(sgd if stage.evolution_steps else whole, stage))
+        if stage.evolution_steps:
             self._rest.append(max(0.0, whole - sgd))
 
 

@@ -29,7 +29,6 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from esgd._signals import deferred_signals
 from esgd.errors import RunError
 from esgd.generation import Growing, State
 from esgd.genome import Genome
@@ -203,7 +202,7 @@ class RunFolder:
         begun, line = perf_counter(), state.history[-1]
         kept = f"The state after generation {state.k - 1} is intact." if state.k > 1 else "Nothing earlier was lost."
         self._check_there(kept)
-        with deferred_signals(), explained(self.path, f"Saving generation {state.k}", kept):
+        with explained(self.path, f"Saving generation {state.k}", kept):
             remove(self.path / SUMS)
             checkpoint.save(self.checkpoints, state, run=run)
             write_model(self.model_file, state.archive.best.module())

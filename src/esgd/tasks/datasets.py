@@ -159,9 +159,6 @@ class Iterated:
         samples = len(self.dataset)
         return samples // batch_size if self.drop_last else ceil(samples / batch_size)
 
-    def lengths(self, batch_size: int) -> None:
-        """Not known before they are read: processes may each have a shorter batch at the end."""
-
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
         return iter(self._loader(batch_size))
 

@@ -84,8 +84,13 @@ class CutsItself(Protocol):
         """How many batches an epoch has, if that can be known."""
         ...
 
+
+@runtime_checkable
+class KnowsLengths(Protocol):
+    """A source that knows how long its batches are without reading them."""
+
     def lengths(self, batch_size: int) -> list[int] | None:
-        """How many samples each batch of an epoch has, if that can be known without reading them."""
+        """How many samples each batch of an epoch has, if that can be known."""
         ...
 
 
@@ -177,9 +182,6 @@ class Stream:
 
     def steps(self, batch_size: int) -> None:
         """Not known before it is read."""
-
-    def lengths(self, batch_size: int) -> None:
-        """Not known either."""
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterable[Batch]:
         return self.make()

@@ -28,7 +28,7 @@ from esgd.tasks.reading import Reader, divided
 from esgd.tasks.samples import some_samples
 from esgd.tasks.selection import checked_selection, is_own_fitness
 from esgd.tasks.soft_targets import SETTINGS, check_soft_targets, plain_target, soft_batches
-from esgd.tasks.sources import Concern, CutsItself, HasNotes, Source, StackedSource, Tensors, cut_lengths
+from esgd.tasks.sources import Concern, CutsItself, HasNotes, KnowsLengths, Source, StackedSource, Tensors, cut_lengths
 from esgd.tasks.trial import check_training
 from esgd.tasks.weights import target_weights
 
@@ -183,8 +183,10 @@ class Supervised:
 
     def batch_sizes(self, settings: Settings) -> list[int] | None:
         size, samples = self._batch_size(settings), self._train.samples
-        if isinstance(self._train, CutsItself):
+        if isinstance(self._train, KnowsLengths):
             return None if self._form.length else self._train.lengths(size)
+        if isinstance(self._train, CutsItself):
+            return None
         return None if samples is None else cut_lengths(samples, size)
 
     def fitness_samples(self) -> int | None:

@@ -682,6 +682,7 @@ def interrupt():
         time.sleep(0.01)
     started.update(children())
     os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt).start()
 try:

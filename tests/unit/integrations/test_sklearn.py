@@ -23,7 +23,7 @@ from torch import nn
 import esgd
 from esgd.errors import MissingExtraError, RecipeError, TaskError
 from esgd.integrations.sklearn import EsgdClassifier, EsgdRegressor
-from esgd.integrations.tabular import Scale, Table
+from esgd.integrations.tabular import Scale, TabularData
 from esgd.ledger import passes
 from esgd.randomness import Seeds
 
@@ -131,7 +131,7 @@ def test_the_order_of_rows_changes_nothing() -> None:
 
 
 def test_no_copy_of_a_row_is_seen_by_sgd_and_by_selection() -> None:
-    table = Table(np.repeat(X, 3, axis=0), np.repeat(Y, 3)[:, None].astype(float), np.ones(450)).distinct()
+    table = TabularData(np.repeat(X, 3, axis=0), np.repeat(Y, 3)[:, None].astype(float), np.ones(450)).distinct()
     sgd, selection = table.split(0.2, Seeds(0), classes=True)
     assert not {*map(tuple, sgd.x)} & {*map(tuple, selection.x)}
     assert sgd.weight.sum() + selection.weight.sum() == 450
@@ -139,7 +139,7 @@ def test_no_copy_of_a_row_is_seen_by_sgd_and_by_selection() -> None:
 
 def test_selection_sees_every_class_in_proportion_and_takes_none_from_sgd() -> None:
     labels = np.repeat([0.0, 1.0, 2.0], [80, 19, 1])[:, None]
-    table = Table(np.arange(100.0)[:, None], labels, np.ones(100))
+    table = TabularData(np.arange(100.0)[:, None], labels, np.ones(100))
     for seed in range(20):
         sgd, selection = table.split(0.2, Seeds(seed), classes=True)
         assert 2.0 in sgd.y

@@ -147,7 +147,7 @@ def _uninterrupted() -> Iterator[None]:
 
     Where the program does not answer SIGTERM, Ray's own ends the program and takes Ray down.
     """
-    with deferred_signals() as waiting:
+    with deferred_signals(second_at_once=False) as waiting:
         keep = {"set_sigterm_handler": lambda handler: None} if signal.SIGTERM in waiting else {}
         with _changed(utils, **keep):
             yield
