@@ -128,11 +128,13 @@ def alike(recipe: Recipe) -> list[tuple[int, Stage]]:
 
 def expected_evaluations(recipe: Recipe, stage: Stage) -> int:
     """Births that are scored in the evolution steps of a generation, those that a kind only tries included."""
-    births, found = recipe.offspring_of(stage.k), 0
-    for v in range(1, stage.evolution_steps + 1 if births else 1):
-        last = stage.last and v == stage.evolution_steps
-        found += births + sum(kind.tries(stage.population, last=last) for kind in recipe.kinds)
-    return found
+    births = recipe.offspring_of(stage.k)
+    if not births or not stage.evolution_steps:
+        return 0
+    in_each, in_last = (
+        sum(kind.tries(stage.population, last=last) for kind in recipe.kinds) for last in (False, stage.last)
+    )
+    return stage.evolution_steps * (births + in_each) + in_last - in_each
 
 
 def sized(task: Task, work: float, make: Callable[[float], Recipe], costs: Costs | None = None) -> Recipe:

@@ -170,11 +170,21 @@ class Own:
 
     union: Any = Union(mates=(0,))
     share: float | None = 1.0
-    tries: int = 0
     name: str = "own"
+
+    def tries(self, population: int, *, last: bool) -> int:
+        return 0
 
     def __call__(self, candidates: Any, seeds: Any) -> Any:
         return self.union
+
+
+def test_a_kind_whose_tries_are_a_number_as_they_were_once_is_refused() -> None:
+    class Old(Own):
+        tries = 0  # type: ignore[assignment]
+
+    with pytest.raises(RecipeError, match="kinds=.* is not a list of kinds"):
+        Recipe(kinds=(Old(),))
 
 
 def test_a_kind_of_ones_own_is_bred_and_named() -> None:
