@@ -15,7 +15,7 @@ from esgd.recipe import Recipe
 from esgd.schedules import CosineRun
 from esgd.sizes import Each, Shared
 from esgd.species import Adam, Inherited, Mixture, Sgd
-from esgd.work import Costs, sized, spending
+from esgd.work import Costs, fitness_samples, sized, spending
 
 Arm = Callable[[Task, float], Recipe]
 
@@ -40,7 +40,9 @@ def grid(task: Task, work: float) -> Recipe:
 def rescaled_halving(task: Task, work: float) -> Recipe:
     """Successive halving that ends as our rules do."""
     plain = rules.halving(task, work)
-    rescaled = replace(plain, kinds=(Rescaled(),), offspring=Each((*[0] * (plain.generations - 1), 1)))
+    rescaled = replace(
+        plain, kinds=(Rescaled(samples=fitness_samples(task)),), offspring=Each((*[0] * (plain.generations - 1), 1))
+    )
     return sized(task, work, lambda epochs: replace(rescaled, sgd_epochs=Shared(epochs / plain.generations)))
 
 

@@ -19,6 +19,7 @@ from esgd.schedules import CosineRun
 from esgd.tasks import Supervised, error_rate
 from esgd_paper.data.cifar10 import cifar10
 from esgd_paper.data.folders import data_folder
+from esgd_paper.networks.convolutional import convolutional
 
 SIZES = (2000, 1000, 4000)  # to train on, for the fitness, to test on
 CONVERGED = 60  # epochs of the network that fine-tuning begins with
@@ -29,12 +30,12 @@ Splits = tuple[tuple[Tensor, Tensor], ...]
 def fashion(seed: int, *, convolutional: bool) -> Supervised:
     """Fashion-MNIST with an MLP, or with a small convolutional network."""
     splits = _split(*_fashion(), seed=seed)
-    return _task(partial(_convolutional, 1, 2, 9) if convolutional else _perceptron, splits)
+    return _task(partial(convolutional, channels=1, stride=2, places=9) if convolutional else _perceptron, splits)
 
 
 def photographs(seed: int) -> Supervised:
     """CIFAR-10 at half its resolution with a small convolutional network, from scratch."""
-    return _task(partial(_convolutional, 3, 1, 16), _split(*_photographs(), seed=seed))
+    return _task(convolutional, _split(*_photographs(), seed=seed))
 
 
 def tuned_photographs(seed: int) -> Supervised:
@@ -80,19 +81,6 @@ def _split(x: Tensor, y: Tensor, *, seed: int) -> Splits:
 
 def _perceptron() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
-
-
-def _convolutional(channels: int, stride: int, places: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(channels, 12, 3, padding=1, stride=stride),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(12, 24, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(24 * places, 10),
-    )
 
 
 @lru_cache(maxsize=1)

@@ -14,11 +14,12 @@ from esgd_paper.data.folders import data_folder
 from esgd_paper.data.ptb import ptb
 from esgd_paper.networks.fully_connected import fully_connected
 from esgd_paper.networks.tied_lstm import TiedLstm
-from esgd_paper.ptb import shortened
+from esgd_paper.ptb import with_frequent_words
 from esgd_paper.speech.corpus import Labelled, an4_corpus
 from esgd_paper.speech.features import chunked, spliced
 from esgd_paper.swb300 import frame_cross_entropy
 from esgd_paper.tasks.language import LanguageModel
+from esgd_paper.tasks.samples import some
 
 FEATURES, CONTEXT, CHUNK = 13, 5, 21
 WORDS, TOKENS, WIDTH, WINDOW = 1000, 30_000, 48, 25
@@ -28,7 +29,10 @@ Pair = tuple[Tensor, Tensor]
 
 def frames(seed: int) -> Supervised:
     """Frames of AN4 with their neighbours. Each split has its own speakers; the seed decides which of their frames."""
-    train, fitness, test = (_some(pair, n, seed) for pair, n in zip(_frames(), (4000, 2000, 4000), strict=True))
+    train, fitness, test = (
+        some(pair, n, torch.Generator().manual_seed(seed))
+        for pair, n in zip(_frames(), (4000, 2000, 4000), strict=True)
+    )
     make = partial(fully_connected, FEATURES * (2 * CONTEXT + 1), (64, 64), _states(), rectified=2)
     return Supervised(
         make, F.cross_entropy, train=train, fitness=fitness, test=test, batch_size=64, metrics={"error": error_rate}
@@ -37,7 +41,9 @@ def frames(seed: int) -> Supervised:
 
 def utterances(seed: int) -> Supervised:
     """Chunks of utterances of AN4 with a bidirectional LSTM."""
-    train, fitness, test = (_some(pair, n, seed) for pair, n in zip(_chunks(), (500, 200, 500), strict=True))
+    train, fitness, test = (
+        some(pair, n, torch.Generator().manual_seed(seed)) for pair, n in zip(_chunks(), (500, 200, 500), strict=True)
+    )
     return Supervised(
         partial(Bidirectional, _states()), frame_cross_entropy, train=train, fitness=fitness, test=test, batch_size=16
     )
@@ -45,7 +51,7 @@ def utterances(seed: int) -> Supervised:
 
 def text(seed: int) -> LanguageModel:
     """The Penn Treebank with its thousand most frequent words; the seed decides where the training text begins."""
-    whole = shortened(ptb(data_folder(None)), words=WORDS, tokens=10**9)
+    whole = with_frequent_words(ptb(data_folder(None)), words=WORDS)
     first = int(torch.randint(len(whole.train) - TOKENS, (), generator=torch.Generator().manual_seed(seed)))
     return LanguageModel(
         partial(TiedLstm, WORDS, WIDTH),
@@ -68,11 +74,6 @@ class Bidirectional(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.lstm(x)[0])  # type: ignore[no-any-return]
-
-
-def _some(pair: Pair, n: int, seed: int) -> Pair:
-    order = torch.randperm(len(pair[0]), generator=torch.Generator().manual_seed(seed))[:n]
-    return pair[0][order], pair[1][order]
 
 
 def _states() -> int:

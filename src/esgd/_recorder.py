@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 from time import perf_counter
@@ -53,6 +53,7 @@ class Recorder:
         if not self.waiver:
             check(self.fitness, population.fitness, m, k)
         archive, picked, looked = self._choose_returned(population)
+        test, metrics = self._measure(archive)
         generation = Generation(
             k=k,
             stage=self.stage.name,
@@ -61,9 +62,9 @@ class Recorder:
             offspring_among_elites=_born_among(population, m, k),
             guarantee="waived" if self.waiver else "held",
             waiver=self.waiver,
-            test=self.task.test(archive.best.module()),
+            test=test,
             pick=picked,
-            metrics=self.task.fitness_metrics(archive.best.module()) if isinstance(self.task, Measures) else {},
+            metrics=metrics,
             select=self.task.select if isinstance(self.task, Measures) else None,
             work=replace(work, fitness_evolution=work.fitness_evolution + looked),
             seconds=perf_counter() - self.begun,
@@ -87,6 +88,16 @@ class Recorder:
         mark = self.begun + generation.seconds
         state = State(k, population, archive, history, past, self.noted.after(line), mark=mark, ranges=self.ranges)
         return replace(generation, notes=notes, state=state)
+
+    def _measure(self, archive: Population) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Metrics on the test split and on the fitness split of what the run would give back. If that is the network of
+        the generation before, its metrics are known, unless one of them was not finite."""
+        if archive is self.archive and self.history:
+            test, metrics = self.history[-1]["test"], self.history[-1].get("metrics", {})
+            if test is not None and None not in (*test.values(), *metrics.values()):
+                return test, metrics
+        network = archive.best.module()
+        return self.task.test(network), (self.task.fitness_metrics(network) if isinstance(self.task, Measures) else {})
 
     def _searched(self, notes: Sequence[Note]) -> Iterator[Note]:
         """Where the training data make all diverge, if the look before training has not found it."""

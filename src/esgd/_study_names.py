@@ -9,6 +9,8 @@ from esgd.errors import RecipeError, did_you_mean
 
 BUILT_IN = {"digits": "esgd.studies.digits:digits"}
 """Name → the function of ours that makes the study."""
+OWN_RECIPE = "recipe"
+"""Among rules that are compared: the recipe of the study itself."""
 
 
 def study_names() -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from esgd._networks import check_network
+from esgd._network_validation import check_network
 from esgd.errors import EsgdError, TaskError
 from esgd.randomness import Seeds, global_randomness
 

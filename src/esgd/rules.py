@@ -8,9 +8,10 @@ recipe = esgd.rules.halving(task, work=5e6)
 result = esgd.fit(task, recipe, seed=0)
 ```
 
-All rules but the paper's anneal their learning rates by one cosine over the run, and draw a weight decay, too. The
-rates of `ours` are found by a range test (`FOUND`), those of the others are fixed (`RATES`). For a comparison give all
-of them the same: `ours(task, work, rates=RATES)`. `esgd.fit(task)` without a recipe trains by `ours`.
+`ours`, `halving`, `random_search`, `pbt`, `papa` and `soup` draw policies from `rates`, a species. Unless you give one,
+it anneals learning rates by one cosine over the run, and draws a weight decay, too. The learning rates of `ours` are
+then found by a range test (`FOUND`), those of the others are fixed (`RATES`). To compare rules and not ranges, give all
+of them the same. `esgd.fit(task)` without a recipe trains by `ours`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from esgd._recipe_validation import MOST_SCHEDULED
-from esgd._validation import LARGEST, check_number
+from esgd._validation import LARGEST, check_number, check_species
 from esgd.errors import RecipeError, did_you_mean
 from esgd.operators import (
     Anchor,
@@ -50,6 +51,7 @@ from esgd.work import (
     check_work,
     expected_looks,
     expected_work,
+    fitness_samples,
     range_test_work,
     sized,
     spending,
@@ -122,13 +124,14 @@ def ours(
     by a range test that is part of the work, or `RATES` where that would be more than a tenth of it.
     """
     check_number("fitness_share", fitness_share, at_least=0, at_most=1, meaning=_FITNESS_SHARE)
-    buffers, drawn_from = _enough(task), settled_species(FOUND if rates is None else rates)
+    buffers, drawn_from = _enough(task), _checked(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
         race, rest = EVEN_EPOCHS
-        return _race(_rungs(FOUNDERS), race, rest, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
+        whole = partial(_race, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
+        return whole(_rungs(FOUNDERS), race, rest, samples=fitness_samples(task))
     work = usual_work(task) if work is None else work
     check_work(work)
-    costs = Costs.of(task, Recipe(buffers=buffers))
+    costs = Costs.of(task, Recipe(buffers=buffers, species=drawn_from))
     if rates is None and range_test_work(costs, FOUND) > TEST_SHARE * work:
         drawn_from = RATES
     rungs = _rungs(_founders(work / (3.0 * sum(costs.batches))))
@@ -137,7 +140,7 @@ def ours(
     def recipe(after: int, epochs: float) -> Recipe:
         race = [epochs * share / len(rungs) / individuals for individuals in rungs]
         rest = epochs * (1 - share) / after / TRUNKS
-        return _race(rungs, race, rest, generations=after, buffers=buffers, rates=drawn_from)
+        return _race(rungs, race, rest, generations=after, buffers=buffers, rates=drawn_from, samples=costs.fitness)
 
     affordable = (
         after for after in range(MOST, FEWEST, -1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
@@ -174,6 +177,7 @@ def _race(
     generations: int,
     buffers: Reestimated,
     rates: Species,
+    samples: int,
 ) -> Recipe:
     """Our rules with these individuals in the race, these epochs for each, and the epochs of the generations after."""
     return Recipe(
@@ -184,7 +188,7 @@ def _race(
         offspring=Earned(1, 3),
         mates={2: 0.5, 3: 0.5},
         mates_from=trajectories,
-        kinds=(Rescaled(), Cloned(), MeanOfElites()),
+        kinds=(Rescaled(samples=samples), Cloned(), MeanOfElites()),
         mutation=Gaussian(sigma=0.0),
         backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True),
@@ -219,11 +223,11 @@ def paper(task: Task, work: float) -> Recipe:
     return spending(costs, whole)
 
 
-def random_search(task: Task, work: float, *, population: int = 16) -> Recipe:
+def random_search(task: Task, work: float, *, population: int = 16, rates: SpeciesLike = RATES) -> Recipe:
     """Networks with random policies, trained alike to the end; the best checkpoint of the best one (Bergstra and
     Bengio, 2012)."""
-    buffers = _enough(task)
-    return sized(task, work, lambda epochs: _independent(buffers, population, epochs, Once(species=RATES)))
+    buffers, drawn_once = _enough(task), Once(species=_checked(rates))
+    return sized(task, work, lambda epochs: _independent(buffers, population, epochs, drawn_once))
 
 
 def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
@@ -234,12 +238,12 @@ def single(task: Task, work: float, *, policy: Policy = USUAL) -> Recipe:
     )
 
 
-def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) -> Recipe:
+def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1), rates: SpeciesLike = RATES) -> Recipe:
     """Successive halving (Jamieson and Talwalkar, 2016): rungs of equal work, each keeps the best third.
 
     Trajectories are not interrupted, share one cosine, and their averages count.
     """
-    buffers = _enough(task)
+    buffers, drawn_from = _enough(task), _checked(rates)
     return sized(
         task,
         work,
@@ -253,12 +257,20 @@ def halving(task: Task, work: float, *, rungs: tuple[int, ...] = (27, 9, 3, 1)) 
             backoff=BestOfLooks(looks=()),
             baggage=Uninterrupted(),
             buffers=buffers,
-            species=Inherited(species=RATES, offspring_only=True),
+            species=Inherited(species=drawn_from, offspring_only=True),
         ),
     )
 
 
-def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10, growth: float = 1.0) -> Recipe:
+def pbt(
+    task: Task,
+    work: float,
+    *,
+    population: int = 16,
+    generations: int = 10,
+    growth: float = 1.0,
+    rates: SpeciesLike = RATES,
+) -> Recipe:
     """Population-based training (Jaderberg et al., 2017): the worst quarter copies the best quarter, with its
     learning rate × 0.8 or 1.2, or in one of four cases drawn again. There is no back-off, so no guarantee.
 
@@ -267,37 +279,35 @@ def pbt(task: Task, work: float, *, population: int = 16, generations: int = 10,
     check_number("growth", growth, at_least=0.1, at_most=10, meaning="It is the ratio of two intervals. Use 1.3.")
     check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
     check_number("generations", generations, at_least=1, at_most=100, whole=True, meaning=_GENERATIONS)
-    lengths, buffers = [growth**k for k in range(generations)], _enough(task)
+    lengths, buffers, quarter = [growth**k for k in range(generations)], _enough(task), max(1, population // 4)
+    species = Inherited(species=_checked(rates), probability=0.75, factors=(0.8, 1.2), offspring_only=True)
     return sized(
         task,
         work,
-        lambda epochs: Recipe(
-            population=population,
-            offspring=max(1, population // 4),
-            mates=1,
-            elites=population - max(1, population // 4),
-            generations=generations,
+        lambda epochs: replace(
+            _independent(buffers, population, epochs, species, generations=generations),
+            offspring=quarter,
+            elites=population - quarter,
+            evolution_steps=1,
             sgd_epochs=Each(tuple(epochs / population * length / sum(lengths) for length in lengths)),
             mating=Truncation(share=0.25),
             kinds=(Cloned(),),
             survival=Replacement(),
             backoff=Never(),
             baggage=CarriedByMate(),
-            buffers=buffers,
-            species=Inherited(species=RATES, probability=0.75, factors=(0.8, 1.2), offspring_only=True),
         ),
     )
 
 
-def papa(task: Task, work: float, *, population: int = 8, generations: int = 20) -> Recipe:
+def papa(task: Task, work: float, *, population: int = 8, generations: int = 20, rates: SpeciesLike = RATES) -> Recipe:
     """PAPA (Jolicoeur-Martineau et al., 2023): networks are pulled towards their mean, 1% every ten steps, and averaged
     at the end. The mean that they are pulled to is that of the generation's start (see `Anchor`)."""
-    buffers = _enough(task)
+    buffers, drawn_from = _enough(task), _checked(rates)
     return sized(
         task,
         work,
         lambda epochs: replace(
-            _independent(buffers, population, epochs, Once(species=RATES), generations=generations),
+            _independent(buffers, population, epochs, Once(species=drawn_from), generations=generations),
             anchor=Anchor(strength=0.01, every=10, after=0),
             offspring=_in_the_last(generations),
             evolution_steps=1,
@@ -307,15 +317,15 @@ def papa(task: Task, work: float, *, population: int = 8, generations: int = 20)
     )
 
 
-def soup(task: Task, work: float, *, population: int = 16) -> Recipe:
+def soup(task: Task, work: float, *, population: int = 16, rates: SpeciesLike = RATES) -> Recipe:
     """A greedy soup (Wortsman et al., 2022) of networks that were trained apart."""
     check_number("population", population, at_least=2, at_most=LARGEST, whole=True, meaning=_POPULATION)
-    generations, buffers = 10, _enough(task)
+    generations, buffers, drawn_from = 10, _enough(task), _checked(rates)
     return sized(
         task,
         work,
         lambda epochs: replace(
-            _independent(buffers, population, epochs, Once(species=RATES), generations=generations),
+            _independent(buffers, population, epochs, Once(species=drawn_from), generations=generations),
             offspring=_in_the_last(generations),
             evolution_steps=1,
             elites=population,
@@ -358,6 +368,13 @@ def _independent(
     )
 
 
+def _checked(rates: SpeciesLike) -> Species:
+    """What policies are drawn from."""
+    species = settled_species(rates, "rates")
+    check_species("rates", species)
+    return species
+
+
 def _enough(task: Task) -> Reestimated:
     """BatchNorm statistics on as few samples as this network needs: looks get cheaper, for every rule alike."""
     return Reestimated(samples=statistics_needed(task))
@@ -368,7 +385,7 @@ def _in_the_last(generations: int) -> Each:
     return Each((*(0 for _ in range(generations - 1)), 2))
 
 
-RULES: Mapping[str, Callable[[Task, float], Recipe]] = {
+RULES: Mapping[str, Callable[..., Recipe]] = {
     "ours": ours,
     "paper": paper,
     "random_search": random_search,
@@ -382,7 +399,7 @@ RULES: Mapping[str, Callable[[Task, float], Recipe]] = {
 """All of them by name."""
 
 
-def named(name: str) -> Callable[[Task, float], Recipe]:
+def named(name: str) -> Callable[..., Recipe]:
     """The rules of this name."""
     if name not in RULES:
         raise RecipeError(f"{name!r} are no rules of esgd.rules. {did_you_mean(name, RULES)}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil, isfinite, log2
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +18,20 @@ from esgd._averages import IterateAverage
 from esgd._validation import check_number
 from esgd.budget import MOST_WORK
 from esgd.engines.fitness import statistics_layers
-from esgd.engines.sgd import repeats, whole_and_rest
+from esgd.engines.sgd import whole_and_rest
 from esgd.errors import RecipeError, TaskError
 from esgd.genome import build
-from esgd.protocols import BackOff, Counts, Picks, SpeciesLike, Task
+from esgd.protocols import BackOff, Counts, Draw, Picks, Repeats, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.ranges import EXPECTED_STEPS
 from esgd.recipe import Recipe, Stage
 from esgd.sizes import Spending
-from esgd.species.auto import auto_pools
+from esgd.species.auto import auto_pools, settled_species
 
 REHEARSED = 1_000  # epochs of an SGD step that are gone through to count its fitness passes
 CLOSE = 0.005  # of the work that was asked for: a recipe is found by halving an interval until it is this near
 HALVINGS = 60
+DRAWN = 200  # policies over which the passes of a step are averaged
 NO_STEPS = "the training data give no batch, so an epoch has no step. Give train= at least one."
 CALIBRATION = 256  # samples on which it is measured how many BatchNorm needs
 
@@ -47,10 +49,10 @@ class Costs:
     @staticmethod
     def of(task: Task, recipe: Recipe) -> Costs:
         """Counted by one pass through the data, if the task does not know it; nothing is trained."""
-        seeds, passed = Seeds(0, ("count",)), repeats(task, {})
-        known, fitness = (task.batch_sizes({}), task.fitness_samples()) if isinstance(task, Counts) else (None, None)
+        seeds, passed = Seeds(0, ("count",)), _passes(task, recipe)
+        known = task.batch_sizes({}) if isinstance(task, Counts) else None
         with global_randomness(seeds.integer()):
-            sizes = tuple(passed * size for size in known or map(task.size, task.batches(seeds, {})))
+            sizes = tuple(round(passed * size) for size in known or map(task.size, task.batches(seeds, {})))
         if not sizes:
             raise TaskError(NO_STEPS)
         statistics, network = 0, build(task.model, seeds)
@@ -59,7 +61,7 @@ class Costs:
         picked = task.pick_loss(network) if isinstance(task, Picks) else None
         return Costs(
             batches=sizes,
-            fitness=fitness or sum(task.size(batch) for _, batch in task.parts()),
+            fitness=fitness_samples(task),
             statistics=statistics,
             pick=picked[1] if picked else 0,
         )
@@ -73,6 +75,21 @@ class Costs:
     def look(self) -> float:
         """Work of one fitness."""
         return float(self.fitness + self.statistics)
+
+
+def fitness_samples(task: Task) -> int:
+    """Of all parts of the fitness; counted, if the task does not know it."""
+    known = task.fitness_samples() if isinstance(task, Counts) else None
+    return known or sum(task.size(batch) for _, batch in task.parts())
+
+
+def _passes(task: Task, recipe: Recipe) -> float:
+    """How often a step takes a sample through the network: the mean over policies that the recipe draws."""
+    if not isinstance(task, Repeats):
+        return 1.0
+    stream, species = Seeds(0, ("passes",)), settled_species(recipe.species)
+    draws = (Draw(k=1, j=j, generations=recipe.generations, stream=stream) for j in range(DRAWN))
+    return fmean(task.repeats(policy.settings) if (policy := species(draw)) else 1 for draw in draws)
 
 
 def expected_work(costs: Costs, recipe: Recipe) -> float:

@@ -20,14 +20,13 @@ Zolna et al., *Fraternal dropout* (2018). What the paper leaves open comes from 
 | perplexity          | of the text in 64 parallel streams, each read from its beginning without a state      |
 
 The miniature has the 1,000 most frequent words (all others become `<unk>`, a quarter of the test text, so that its
-perplexities are low and comparable with nothing but themselves), the first 100,000 tokens to train on, the first half
-of the validation text as fitness, and an LSTM of 64 units.
+perplexities are low and comparable with nothing but themselves), 20,000 tokens to train on, others for every seed,
+8,000 of the validation text as fitness, 20,000 of the test text, and an LSTM of 64 units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,16 @@ from typing import Any
 import torch
 
 from esgd.errors import DataError
-from esgd.operators import BestOf, Gaussian, Never, PerEpoch, PerGeneration, Perturbed, Roulette
+from esgd.operators import Gaussian, Never, PerEpoch, PerGeneration, Perturbed, Roulette
+from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.report.arms import BASELINE
-from esgd.schedules import Cosine, CosineRun
-from esgd.species import Fixed, Inherited
+from esgd.schedules import CosineRun
+from esgd.species import Fixed
 from esgd.studies import Rehearsal, Scale, Study
 from esgd_paper.data.folders import data_folder
 from esgd_paper.data.ptb import Text, ptb
+from esgd_paper.first_run import first_run
 from esgd_paper.networks.tied_lstm import TiedLstm
 from esgd_paper.species.patient import DROP, Patient
 from esgd_paper.species.plateau import Plateau
@@ -52,7 +53,7 @@ from esgd_paper.tasks.language import LanguageModel
 UNKNOWN = "<unk>"
 WIDTH, BPTT, INPUT_DROPOUT = 655, 35, 0.65
 VOCABULARY, LENGTHS = 10_000, (929_589, 73_760, 82_430)  # words of the three texts, with the ends of sentences
-MINI_WORDS, MINI_TOKENS, MINI_WIDTH, MINI_BPTT = 1000, 100_000, 64, 25
+MINI_WORDS, MINI_TOKENS, MINI_WIDTH, MINI_BPTT = 1000, (20_000, 8_000, 20_000), 64, 25
 SIGMA = (0.01, 0.15)
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
@@ -101,16 +102,11 @@ def _paper(data: Path | None) -> Study:
         recipe=recipe,
         single=Fixed(policy=sgd(30.0, settings, schedule=CosineRun(), weight_decay=1.2e-6)),
         population=pool(gamma=1.0, heat=0.33, schedule=CosineRun()),
-        baseline=Recipe(
-            population=1,
-            elites=1,
-            mates=1,
-            offspring=0,
-            evolution_steps=0,
+        baseline=first_run(
+            Plateau(policy=sgd(30.0, settings, weight_decay=1.2e-6), patience=20, factor=DROP),
             generations=574,
             sgd_epochs=1,
             backoff=Never(),
-            species=Plateau(policy=sgd(30.0, settings, weight_decay=1.2e-6), patience=20, factor=DROP),
         ),
         published=PUBLISHED,
         rehearsal=Rehearsal(
@@ -156,32 +152,22 @@ def _mini(data: Path | None) -> Study:
         mating=Roulette(smoothing=0.5),
         backoff=PerGeneration(probability=0.7),
         elites=0.6,
-        generations=4,
+        generations=3,
         start=start,
         immigrants=(BASELINE,),
     )
-    ours = replace(
-        recipe,
-        offspring=24,
-        mates={2, 3, 4},
-        sgd_epochs=4,
-        species=Inherited(species=mini_pool(Cosine()), probability=0.7),
-        mutation=Gaussian(sigma=0.01),
-        mating=Roulette(),
-        backoff=BestOf(),
-        generations=2,
-    )
-    settings = {"dropout_embedding": 0.1, "dropout_hidden": 0.35, "batch_size": 20}
-    thinned = {**settings, "dropout_weights": 0.2}
+    ratios = {"dropout_embedding": 0.1, "dropout_hidden": 0.35, "dropout_weights": 0.2}
 
     def task(seed: int) -> LanguageModel:
-        text = shortened(_text(data_folder(data)), words=MINI_WORDS, tokens=MINI_TOKENS)
+        text = with_frequent_words(_text(data_folder(data)), words=MINI_WORDS)
+        train, fitness, test = MINI_TOKENS
+        first = int(torch.randint(max(1, len(text.train) - train), (), generator=Seeds(seed, ("ptb",))("first")))
         return LanguageModel(
-            lambda: TiedLstm(MINI_WORDS, MINI_WIDTH),
+            lambda: TiedLstm(MINI_WORDS, MINI_WIDTH, **ratios),
             vocabulary=MINI_WORDS,
-            train=text.train,
-            fitness=text.valid[: len(text.valid) // 2],
-            test=text.test,
+            train=text.train[first : first + train],
+            fitness=text.valid[:fitness],
+            test=text.test[:test],
             batch_size=20,
             bptt=MINI_BPTT,
         )
@@ -189,28 +175,20 @@ def _mini(data: Path | None) -> Study:
     return Study(
         name="ptb",
         about=(
-            f"Penn Treebank in miniature: {MINI_TOKENS:,} words of the Wall Street Journal to train a language model "
-            f"on, with a vocabulary of {MINI_WORDS:,}, in which a quarter of the test text is {UNKNOWN}; half of the "
-            f"validation text as fitness, and the whole test text, which selection never sees."
+            f"Penn Treebank in miniature: {MINI_TOKENS[0]:,} words of the Wall Street Journal, others for every seed, "
+            f"to continue to train a language model that has converged on them, with a vocabulary of {MINI_WORDS:,}, "
+            f"in which a quarter of the test text is {UNKNOWN}; a part of the validation text as fitness, and one of "
+            f"the test text, which selection never sees."
         ),
         task=task,
         recipe=recipe,
-        single=tuple(Fixed(policy=sgd(rate, thinned, schedule=CosineRun())) for rate in (5.0, 10.0, 20.0)),
-        ours=ours,
+        single=tuple(Fixed(policy=sgd(rate, {}, schedule=CosineRun())) for rate in (5.0, 10.0, 20.0)),
+        alone=sgd(5.0, {}, schedule=CosineRun()),
         population=mini_pool(CosineRun()),
-        baseline=Recipe(
-            population=1,
-            elites=1,
-            mates=1,
-            offspring=0,
-            evolution_steps=0,
-            generations=40,
-            sgd_epochs=1,
-            backoff=PerEpoch(),
-            species=Plateau(policy=sgd(20.0, settings), patience=0, factor=0.5),
+        baseline=first_run(
+            Plateau(policy=sgd(20.0, {}), patience=0, factor=0.5), generations=40, sgd_epochs=1, backoff=PerEpoch()
         ),
         published=PUBLISHED,
-        thorough=True,
     )
 
 
@@ -220,9 +198,8 @@ def _text(folder: Path) -> Text:
     return ptb(folder)
 
 
-def shortened(text: Text, *, words: int, tokens: int) -> Text:
-    """The `words` most frequent words of the training text, numbered by frequency; all others become `<unk>`. Of the
-    training text, the first `tokens` are kept."""
+def with_frequent_words(text: Text, *, words: int) -> Text:
+    """The `words` most frequent words of the training text, numbered by frequency; all others become `<unk>`."""
     frequent = torch.bincount(text.train, minlength=len(text.vocabulary)).argsort(descending=True, stable=True)[:words]
     vocabulary = tuple(text.vocabulary[number] for number in frequent.tolist())
     if UNKNOWN not in vocabulary:
@@ -232,4 +209,4 @@ def shortened(text: Text, *, words: int, tokens: int) -> Text:
         )
     numbers = torch.full((len(text.vocabulary),), vocabulary.index(UNKNOWN))
     numbers[frequent] = torch.arange(len(vocabulary))
-    return Text(vocabulary, numbers[text.train[:tokens]], numbers[text.valid], numbers[text.test])
+    return Text(vocabulary, numbers[text.train], numbers[text.valid], numbers[text.test])

@@ -256,5 +256,5 @@ def _spelt(rng: Random) -> str:
 @cache
 def _tables() -> list[dict[str, Any]]:
     studies = [find_study(name) for name in BUILT_IN]
-    recipes = [each for study in studies for each in (study.recipe, study.ours, study.baseline) if each is not None]
+    recipes = [each for study in studies for each in (study.recipe, study.baseline) if each is not None]
     return [recipe.to_dict() for recipe in (*recipes, Recipe())]

@@ -29,6 +29,7 @@ from esgd.operators import (
     Reestimated,
     trajectories,
 )
+from esgd.policies import Policy
 from esgd.species import Adam, Choice, Fixed, Inherited, Mixture, Sgd, Uniform
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
 
@@ -96,6 +97,18 @@ def test_every_size_of_the_inputs_runs_and_keeps_the_guarantee(size: str, make_m
     for each in generations:
         assert len(each.population) == recipe.population
         assert each.best.fitness == pytest.approx(true_fitness(each.best.module(), FITNESS), rel=1e-6)
+
+
+def test_a_network_that_stays_the_best_is_tested_once() -> None:
+    task, tested = classify(test=random_data(30, seed=2)), list[nn.Module]()
+    measure = task.test
+    task.test = lambda network: tested.append(network) or measure(network)  # type: ignore[method-assign]
+    still = Fixed(policy=Policy(optimizer="sgd", hyper={"lr": 0.0}))
+    recipe = replace(SMALL, generations=4, species=still, evolution_steps=0)
+    generations = list(esgd.evolve(task, recipe, seed=0, engine="loop"))
+    assert len(tested) == 1
+    assert [each.test for each in generations] == [generations[0].test] * 4
+    assert measure(generations[-1].state.archive.best.module()) == generations[-1].test
 
 
 def test_more_mates_than_parents_are_refused() -> None:

@@ -26,6 +26,7 @@ from esgd.ledger import passes
 from esgd.operators import Anchor, Never, PerGeneration
 from esgd.rules import RULES
 from esgd.schedules import CosineRun
+from esgd.species import Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_looks, expected_work, measurements, statistics_needed
 from tests.command import esgd as command
@@ -167,6 +168,20 @@ def test_random_search_draws_once_and_lets_every_network_train_to_the_end() -> N
         assert abs(each.work.sgd_forward - generations[0].work.sgd_forward) <= 16 * 32, "up to one step of each"
     seen = [fitness for each in generations for fitness in each.after]
     assert generations[-1].state.archive.fitness[0] == min(seen), "the best checkpoint of the best one"
+
+
+@pytest.mark.parametrize("name", ["ours", "random_search", "halving", "pbt", "papa", "soup"])
+def test_rules_draw_from_a_species_of_the_users_own(name: str) -> None:
+    first = run(replace(RULES[name](task(), WORK, rates=Sgd(lr=(0.07, 0.08), gamma=1.0)), generations=1))[0]
+    assert {policy.optimizer for policy in first.policies} == {"sgd"}
+    assert all(0.07 <= policy.hyper["lr"] <= 0.08 for policy in first.policies)
+
+
+@pytest.mark.parametrize("name", ["ours", "random_search", "halving", "pbt", "papa", "soup"])
+@pytest.mark.parametrize("wrong", [0.1, "sgdd", (0.01, 0.1)])
+def test_rates_that_are_no_species_are_refused_by_their_name(name: str, wrong: Any) -> None:
+    with pytest.raises(RecipeError, match="^rates="):
+        RULES[name](task(), WORK, rates=wrong)
 
 
 @pytest.mark.slow

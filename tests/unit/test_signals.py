@@ -40,10 +40,14 @@ def test_a_second_one_is_answered_at_once() -> None:
 
 
 def test_signals_that_the_program_does_not_answer_stay_as_they_are() -> None:
-    with deferred_signals() as waiting:
-        assert signal.SIGINT in waiting
-        assert signal.SIGTERM not in waiting
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # another test's library may answer it
+    try:
+        with deferred_signals() as waiting:
+            assert signal.SIGINT in waiting
+            assert signal.SIGTERM not in waiting
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_another_thread_defers_nothing() -> None:

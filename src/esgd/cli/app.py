@@ -19,11 +19,12 @@ from typing import Annotated
 import typer
 
 from esgd._entry_points import DATASETS, check_dataset, offered
-from esgd._study_names import check_what
+from esgd._study_names import OWN_RECIPE, check_what
 from esgd._trust import package_named
 from esgd.budget import seconds_in
 from esgd.cli.options import (
     PORT,
+    RULES,
     AllowCode,
     BudgetOf,
     Contest,
@@ -98,23 +99,22 @@ def run(
         from esgd.cli.stop import choose_rules
         from esgd.cli.training import summary, train
         from esgd.integrations import choose_tracker
-        from esgd.studies import find_study, with_rules
+        from esgd.studies import by_rules, find_study
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if budget is None and (chosen := rules or ("" if sets else study.rules)):
-        study = with_rules(study, chosen, work, seed)
+    study, made = by_rules(study, rules, recipe_given=bool(sets), budget=budget, work=work, seed=seed)
     study = overridden(study, sets or [], allow=allow)
     folder = folder or Path("runs") / "-".join([_plain(study.name), *([rules] if rules else []), str(seed)])
     origin = str(Path(what).resolve()) if Path(what).is_file() else study.name if ":" not in what else what
     trackers = [choose_tracker(text) for text in track or []]
     result = train(
         study,
-        study.recipe if budget is None or sets else None,
+        study.recipe if budget is None or sets or made else None,
         seed,
         folder,
         origin,
         budget=budget,
-        rules=rules if budget is not None else None,  # without a budget, they have made the recipe
+        rules=None if made else rules,
         engine=engine,
         progress=progress_of(progress, quiet=quiet),
         trackers=trackers,
@@ -216,7 +216,7 @@ def compare_(
     """Run the paper's comparison: single baseline, population baseline, ESGD without evolution, ESGD. With --rules,
     compare rules of esgd.rules at equal work."""
     check_what(what)
-    check_names(progress, *(rules.split(",") if rules else ()))
+    check_names(progress, *(rules.split(",") if rules else ()), known_rules=(OWN_RECIPE, *RULES))
     _check_work(rules, work)
     with importing():
         from esgd import report
@@ -225,10 +225,7 @@ def compare_(
         from esgd.run import RunFolder
         from esgd.studies import compare, compete, find_study
     allow = _allowed(what, allow_code)
-    asked = find_study(what, scale=scale, data=data, allow=allow)
-    study = overridden(asked, sets or [], allow=allow)
-    if sets and asked.ours is not None:
-        print("Our own rules are left out: --set changes the recipe that they are compared with.", file=sys.stderr)
+    study = overridden(find_study(what, scale=scale, data=data, allow=allow), sets or [], allow=allow)
     out = out or Path("runs") / f"compare-{_plain(study.name)}"
     chosen = range(first_seed, first_seed + seeds)
     shown = progress_of(progress, quiet=quiet)
@@ -343,15 +340,16 @@ def explain(
         from esgd.cli.show import print_value, show_words
         from esgd.costs import Gpus
         from esgd.scaling import Workers
-        from esgd.studies import find_study, with_rules
+        from esgd.studies import by_rules, find_study
     allow = _allowed(what, allow_code)
     study = find_study(what, scale=scale, data=data, allow=allow)
-    if study.rules and not sets and budget is None:
-        study = with_rules(study, study.rules, None, 0)
+    made = False
+    if study.rehearsal is None:  # otherwise the data may be missing, which rules are asked with
+        study, made = by_rules(study, None, recipe_given=bool(sets), budget=budget, work=None, seed=0)
     told = explained(
         overridden(study, sets or [], allow=allow),
         budget=budget,
-        by_recipe=bool(sets),
+        by_recipe=bool(sets) or made,
         engine=engine,
         gpus=Gpus(gpus, tflops, gpu_memory) if gpus else None,
         workers=Workers(workers, per_node=per_node, gigabits=gigabits) if workers else None,
@@ -385,6 +383,10 @@ def list_(as_json: Json = False) -> None:
 def _check_work(rules: str | None, work: float | None) -> None:
     if rules is None and work is not None:
         raise RecipeError(f"--work {work:g} is for --rules, which spend it. Without them the recipe says what is done.")
+    if rules is not None and work is not None and OWN_RECIPE in rules.split(","):
+        raise RecipeError(
+            f"--work {work:g} is for rules. The task's own recipe has its own work: leave out one of them."
+        )
 
 
 def _check_budget(budget: str | None, work: float | None) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from esgd._study_names import OWN_RECIPE
 from esgd.errors import RecipeError, did_you_mean, shown
 
 # Named here as well, because their own modules import PyTorch and help must not wait for it; tests compare the two.
@@ -36,7 +38,11 @@ Rules = Annotated[
 ]
 Contest = Annotated[
     str | None,
-    typer.Option("--rules", metavar="NAME,NAME", help=f"compare these at equal work instead: {', '.join(RULES)}"),
+    typer.Option(
+        "--rules",
+        metavar="NAME,NAME",
+        help=f"compare these at equal work instead: {', '.join(RULES)}, or {OWN_RECIPE} for the task's own",
+    ),
 ]
 Work = Annotated[
     float | None,
@@ -102,8 +108,9 @@ def progress_of(progress: str, *, quiet: bool) -> str:
     return "none" if quiet else progress
 
 
-def check_names(progress: str, *rules: str) -> None:
+def check_names(progress: str, *rules: str, known_rules: Sequence[str] = RULES) -> None:
     """Refuse a kind of progress, or rules, that there are not."""
-    for option, name, known in (("--progress", progress, PROGRESS), *(("--rules", each, RULES) for each in rules)):
+    given = (("--rules", each, known_rules) for each in rules)
+    for option, name, known in (("--progress", progress, PROGRESS), *given):
         if name not in known:
             raise RecipeError(f"{option} {shown(name)} is not known. {did_you_mean(name, known)}")

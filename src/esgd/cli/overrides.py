@@ -28,7 +28,7 @@ def overridden(study: Study, assignments: Sequence[str], *, allow: Collection[st
                 f"--set {shown(assignment)} has no value. Write NAME=VALUE, for example --set population=32."
             )
         _assign(table, name.strip().split("."), read_value(text.strip()), shown(assignment))
-    return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *study.packages}), ours=None)
+    return replace(study, recipe=Recipe.from_dict(table, allow={*allow, *study.packages}))
 
 
 def _assign(table: Any, path: list[str], value: Any, assignment: str) -> None:

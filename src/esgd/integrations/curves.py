@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from esgd.progress.tracking import Record
+from esgd.run.tables import flattened
 
 
 def curves(record: Record) -> dict[str, float]:
@@ -50,16 +51,5 @@ def settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     {'population': 16, 'backoff.kind': 'per_epoch', 'seed': 3}
     """
     chosen = {name: manifest[name] for name in ("seed", "engine", "versions") if name in manifest}
-    return {**dict(_flat("", manifest.get("recipe", {}))), **dict(_flat("", chosen))}
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        pairs = [(str(name), item) for name, item in value.items()]
-    elif isinstance(value, list | tuple):
-        pairs = [(str(number), item) for number, item in enumerate(value)]
-    else:
-        yield prefix, value
-        return
-    for name, item in pairs:
-        yield from _flat(f"{prefix}.{name}" if prefix else name, item)
+    both = {**manifest.get("recipe", {}), **chosen}
+    return dict(flattened(both, separator=".", first=0))

@@ -62,6 +62,7 @@ REFUSED_HOOKS = (
     *("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad"),
     *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end"),
     *("on_train_batch_start", "on_train_batch_end", "on_validation_model_eval", "on_validation_model_train"),
+    *("training_step_end", "training_epoch_end", "validation_step_end", "validation_epoch_end"),  # Lightning 1
 )
 """Hooks that can change what is trained, or on what."""
 

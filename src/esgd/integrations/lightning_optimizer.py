@@ -172,6 +172,12 @@ def _rate(group: Mapping[str, Any]) -> float:
 
 def _name(kind: type[torch.optim.Optimizer]) -> str:
     """The optimizer as a policy names it."""
+    closure = signature(kind.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise TaskError(
+            f"the optimizer {kind.__qualname__} computes the loss several times in a step, and its state cannot be "
+            f"carried from generation to generation. Use a first-order one such as AdamW, or recipe=Recipe(…)."
+        )
     if getattr(torch.optim, kind.__name__, None) is kind:
         return str(kind.__name__).lower()
     if "." in kind.__qualname__ or kind.__module__ == "__main__":

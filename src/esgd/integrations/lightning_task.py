@@ -182,7 +182,8 @@ class LightningTask:
     def try_training(self, network: nn.Module) -> None:
         """Refuse a `training_step` that needs a `Trainer` or returns no loss. Other errors are raised in training."""
         few = few_samples(self._train)
-        error = None if few is None else fault(self.loss, network, self._for("training_step", 0, few))
+        with without_progress(network):
+            error = None if few is None else fault(self.loss, network, self._for("training_step", 0, few))
         if isinstance(error, TaskError):
             raise error
 
@@ -317,6 +318,27 @@ def without_trainer(name: str) -> Iterator[None]:
                 f"{name} uses self.trainer, and a population has none. Give the module what it needs as arguments."
             ) from error
         raise
+
+
+@contextmanager
+def without_progress(module: nn.Module) -> Iterator[None]:
+    """Refuse a step that asks how far training is: without a `Trainer` these are 0 for ever."""
+
+    def refused(name: str) -> property:
+        def ask(self: Any) -> int:
+            raise TaskError(
+                f"training_step uses self.{name}, which a `Trainer` counts, and a population has none: it would be 0 "
+                f"for ever. Use a learning-rate schedule, or count the steps in a buffer of the module."
+            )
+
+        return property(ask)
+
+    kind = type(module)
+    module.__class__ = type(kind.__name__, (kind,), {name: refused(name) for name in ("current_epoch", "global_step")})
+    try:
+        yield
+    finally:
+        module.__class__ = kind
 
 
 def takes_number(step: Callable[..., Any]) -> bool:

@@ -136,8 +136,9 @@ def _early_stopping(callback: Any, trainer: Any, *, followed: bool) -> list[str]
 
 
 def policy_arguments(trainer: Any) -> list[str]:
-    """What policies would take over, and a recipe decides instead."""
-    return [f"{each} (the recipe decides)" for each in _given(trainer, POLICY_ARGUMENTS)]
+    """What a recipe decides instead of a `Trainer`."""
+    decided = {**POLICY_ARGUMENTS, "max_epochs": None, "max_steps": -1}
+    return [f"{each} (the recipe decides)" for each in _given(trainer, decided)]
 
 
 def precision_argument(trainer: Any) -> list[str]:

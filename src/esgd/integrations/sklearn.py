@@ -87,7 +87,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             standardised(sgd, x_scale, y_scale),
             standardised(selection, x_scale, y_scale),
             classes=classes is not None,
-            batch_size=batch_size_for(len(sgd)) if self.batch_size is None else self.batch_size,
+            batch_size=self._batch_size(len(sgd)),
         )
         self.result_ = train(
             task,
@@ -104,6 +104,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         # In float64 an answer depends on its row alone to 1e-7, not on the rows beside it. A network of the user's own
         # may be made for its dtype.
         self.model_ = TableNetwork(network.double() if self.module is None else network, x_scale, y_scale)
+
+    def _batch_size(self, rows: int) -> int:
+        if self.batch_size is None:
+            return batch_size_for(rows)
+        return int(self.batch_size) if isinstance(self.batch_size, np.integer) else self.batch_size
 
     def _check_parameters(self) -> None:
         """Refuse what contradicts itself before data are looked at."""

@@ -162,8 +162,9 @@ def standardised(table: TabularData, x: Scale, y: Scale | None) -> TabularData:
 def _fitness_rows(share: float | int | None, n: int) -> int:
     if share is None:
         return min(FITNESS_MOST, max(1, ceil(FITNESS_SHARE * n)))
+    share = int(share) if isinstance(share, np.integer) else share
     if is_count(share):
-        return min(int(share), n)
+        return min(share, n)
     meaning = "It is the share of the rows that selection sees, or their number. Use for example 0.2."
     check_number("fitness_size", share, above=0, at_most=1, meaning=meaning)
     return min(n, max(1, round(share * n)))

@@ -108,6 +108,8 @@ REFUSED: Mapping[str, str] = {
     "use_liger_kernel": "Apply it inside model_init.",
     "fsdp": "A network must fit one device. Use engine=Ray() for many devices, each with whole networks.",
     "deepspeed": "A network must fit one device. Use engine=Ray() for many devices, each with whole networks.",
+    "predict_with_generate": "Selection and evaluate go by what the network returns, not by generated text. Generate "
+    "with result.model afterwards.",
     "optim_args": "Use recipe=Recipe(species=Optimizer(…)).",
     "optim_target_modules": "Freeze the other parameters inside model_init.",
     "resume_from_checkpoint": "A run in output_dir continues by itself.",

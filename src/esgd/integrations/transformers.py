@@ -104,6 +104,7 @@ class EsgdTrainer:
                 "eval_dataset=…)."
             )
         package = _package()
+        _check_overridden(type(self), package.Trainer)
         args = package.TrainingArguments(output_dir="tmp_trainer") if args is None else args
         if not isinstance(args, package.TrainingArguments):
             raise TaskError(f"args is a {type(args).__name__}. Give TrainingArguments(output_dir=…, …).")
@@ -354,6 +355,18 @@ def _network(model_init: Callable[[], nn.Module] | None, model: nn.Module | None
 def _is_needed(parameter: inspect.Parameter) -> bool:
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+
+
+def _check_overridden(kind: type, trainer: type) -> None:
+    """Refuse a subclass with methods of `Trainer` that would not be called."""
+    inherited = kind.__mro__[: kind.__mro__.index(EsgdTrainer)]
+    own = {name for each in inherited for name in vars(each) if not name.startswith("__")}
+    if unused := sorted(name for name in own if hasattr(trainer, name) and not hasattr(EsgdTrainer, name)):
+        raise TaskError(
+            f"{kind.__name__} has {', '.join(unused)}, which Trainer calls and EsgdTrainer does not: engines take "
+            f"batches, compute gradients and take steps. Let the network return the loss that you want, give data with "
+            f"data_collator=, and optimizers with recipe=Recipe(species=…)."
+        )
 
 
 def _check_given(refused: dict[str, Any]) -> None:

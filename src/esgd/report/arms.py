@@ -21,26 +21,14 @@ TOP = 15  # table 1 and figure 1 show "the top 15 individuals in the population"
 SINGLE, POPULATION, WITHOUT_EVOLUTION, ESGD = "single", "population", "no_evolution", "esgd"
 BASELINE = "baseline"
 """The network of a study's first run; in a recipe's `immigrants` and `start.network` it stands for that network."""
-CLONES, EQUAL_WORK, OURS, OURS_WITHOUT_EVOLUTION = "clones", "population_equal_work", "ours", "ours_no_evolution"
 LABELS = {
     BASELINE: "the network that all begin with",
     SINGLE: "single baseline",
     POPULATION: "population baseline",
-    EQUAL_WORK: "population baseline, equal work",
     WITHOUT_EVOLUTION: "ESGD w/o evolution",
-    CLONES: "ESGD, clones only",
     ESGD: "ESGD",
-    OURS_WITHOUT_EVOLUTION: "ESGD by our rules, w/o evolution",
-    OURS: "ESGD by our rules",
 }
 LAST, SOUP = "population baseline, last", "greedy soup"
-SOUPS = {POPULATION: "population_soup", WITHOUT_EVOLUTION: "soup", OURS_WITHOUT_EVOLUTION: "ours_soup"}
-"""Arms that a soup is made of, and where a comparison keeps it."""
-SOUP_LABELS = {
-    "population_soup": f"{SOUP} of the population",
-    "soup": SOUP,
-    "ours_soup": f"{SOUP} by our rules",
-}
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class Lead:
 
 
 def standings(comparison: Comparison) -> dict[str, list[Entry]]:
-    """Entries by the label of their row in table 1, in its order, ESGD's lines last.
+    """Entries by the label of their row in table 1, in its order, ESGD last.
 
     The population baseline has two rows where its last checkpoint is known: back-off gives ESGD its best checkpoint for
     free, so the baseline is shown with both.
@@ -67,9 +55,8 @@ def standings(comparison: Comparison) -> dict[str, list[Entry]]:
         last: list[Entry] = [{"seed": entry["seed"], **entry["last"]} for entry in entries if entry.get("last")]
         if last:
             rows[LAST] = last
-        soup = SOUPS.get(arm, "")
-        if comparison.get(soup):
-            rows[SOUP_LABELS[soup]] = list(comparison[soup])
+        if arm == WITHOUT_EVOLUTION and comparison.get("soup"):
+            rows[SOUP] = list(comparison["soup"])
     return rows
 
 
@@ -79,11 +66,6 @@ def arms_of(comparison: Comparison) -> dict[str, Sequence[Entry]]:
     places = {arm: place for place, arm in enumerate(LABELS)}
     order = sorted(arms, key=lambda arm: places.get(arm, places[ESGD] - 0.5))
     return {arm: arms[arm] for arm in order if arms[arm]}
-
-
-def champions(comparison: Comparison) -> dict[str, str]:
-    """The arms that the others are measured against, with their labels: ESGD, and ESGD by our rules."""
-    return {arm: LABELS[arm] for arm in (ESGD, OURS) if comparison["arms"].get(arm)}
 
 
 def metrics(comparison: Comparison) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from esgd.errors import MissingExtraError
 from esgd.ranges import FoundRange
-from esgd.report.arms import ESGD, LABELS, OURS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
+from esgd.report.arms import ESGD, LABELS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION, Histories, History
 from esgd.report.series import Curve, best, curve, elite_mean, last_of_top, offspring_share, refused_share
 from esgd.run.files import replace_file
 
@@ -63,12 +63,12 @@ def figure_1(histories: Histories) -> Figure:
     Where arms cut the same epochs into different numbers of generations, the axis is the share of the epochs.
     """
     runs = {arm: list(histories.get(arm, {}).values()) for arm in LABELS}
-    drawn = (POPULATION, ESGD, OURS, WITHOUT_EVOLUTION, SINGLE)
+    drawn = (POPULATION, ESGD, WITHOUT_EVOLUTION, SINGLE)
     lengths = {max(line["k"] for line in history) for arm in drawn for history in runs[arm] if history}
     stretch = len(lengths) > 1
     with styled():
         figure, (axes,) = sheet()
-        for arm, colour in ((POPULATION, ORANGE), (ESGD, GREEN), (OURS, PURPLE)):
+        for arm, colour in ((POPULATION, ORANGE), (ESGD, GREEN)):
             _band(axes, runs[arm], colour, LABELS[arm], stretch=stretch)
         ablation, single = (curve(runs[arm], best, stretch=stretch) for arm in (WITHOUT_EVOLUTION, SINGLE))
         draw_curve(axes, ablation, BLUE, LABELS[WITHOUT_EVOLUTION], "--", width=1.1)

@@ -16,8 +16,8 @@ from esgd.report.sentences import Remark
 from esgd.report.tables import (
     Table,
     differences_table,
+    first_leaders,
     leaders,
-    leaders_tables,
     ledger_table,
     published_table,
     run_ledger,
@@ -63,10 +63,9 @@ def comparison_page(comparison: Comparison, histories: Histories, *, manifest: M
         Section(heading="Performance", tables=_performance(comparison)),
         Section(heading="Over the generations", pictures=_paper_figures(histories)),
         *conditions(histories.get(ESGD, {}), place="seed {}, "),
-        Section(heading="Who led", tables=leaders_tables(comparison, histories)),
+        Section(heading="Who led", tables=list(filter(None, [first_leaders(histories)]))),
         Section(heading="What it cost", tables=[ledger_table(comparison)]),
         Section(heading="Recipe", tables=[recipe_table(comparison["recipe"])]),
-        Section(heading="Our rules", tables=[recipe_table(comparison["ours"])] if comparison.get("ours") else []),
         Section(heading="Made with", tables=_made_with(manifest or {})),
     ]
     return render_page(

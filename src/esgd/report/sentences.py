@@ -8,20 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from esgd.report.arms import (
-    EQUAL_WORK,
     ESGD,
     LABELS,
     LAST,
-    OURS,
-    OURS_WITHOUT_EVOLUTION,
-    POPULATION,
-    SINGLE,
-    WITHOUT_EVOLUTION,
     Comparison,
     Entry,
     Histories,
     History,
-    champions,
     finite,
     lead,
     reached,
@@ -31,7 +24,6 @@ from esgd.report.arms import (
 from esgd.report.numerals import listing, mean_and_deviation, number
 from esgd.report.series import Curve, best, curve, offspring_share
 
-MANY = 5  # arms that still fit into a sentence
 _UNSEEN = "On the test split, which selection never saw,"
 
 
@@ -45,10 +37,8 @@ class Remark:
 
 def headline(comparison: Comparison) -> list[str]:
     """The result in numbers, on fitness and then on the held-out loss; also where ESGD is behind."""
-    said = []
-    for arm, label in champions(comparison).items():
-        openings = {None: f"The fittest network of {label} has a fitness of", "loss": f"{_UNSEEN} its loss is"}
-        said += [_verdict(comparison, arm, metric, opening) for metric, opening in openings.items()]
+    openings = {None: f"The fittest network of {LABELS[ESGD]} has a fitness of", "loss": f"{_UNSEEN} its loss is"}
+    said = (_verdict(comparison, metric, opening) for metric, opening in openings.items())
     return [sentence for sentence in said if sentence]
 
 
@@ -129,26 +119,17 @@ def describe_run(history: History) -> str:
     return f"Fitness over generations. {way} Offspring among the elites: {_ends(share)}."
 
 
-def _verdict(comparison: Comparison, arm: str, metric: str | None, opening: str) -> str:
+def _verdict(comparison: Comparison, metric: str | None, opening: str) -> str:
     rows = {label: entries for label, entries in standings(comparison).items() if label != LAST}
-    ours = [entry for entry in rows.pop(LABELS[arm], []) if metric is None or metric in tested(entry)]
+    ours = [entry for entry in rows.pop(LABELS[ESGD], []) if metric is None or metric in tested(entry)]
     values = [reached(entry, metric) for entry in ours]
     if not values:
         return ""
     if values.count(None) == len(values):
-        return f"{LABELS[arm]} has no finite {metric or 'fitness'}: it diverged on every seed."
+        return f"{LABELS[ESGD]} has no finite {metric or 'fitness'}: it diverged on every seed."
     over = f" over {len(values)} seeds" if len(values) > 1 else " with one seed"
     said = f"{opening} {mean_and_deviation(values)}{over}{_place(ours, rows, metric)}."
-    return f"{said} Seed by seed it is {_against(ours, _rivals(arm, rows), metric)}." if rows else said
-
-
-def _rivals(arm: str, rows: Mapping[str, Sequence[Entry]]) -> Mapping[str, Sequence[Entry]]:
-    """Whom a sentence can name: everyone, or where they are many the baselines and the arm's own ablation."""
-    if len(rows) <= MANY:
-        return rows
-    ablation = OURS_WITHOUT_EVOLUTION if arm == OURS else WITHOUT_EVOLUTION
-    named = [LABELS[each] for each in (SINGLE, POPULATION, EQUAL_WORK, ablation)]
-    return {label: entries for label, entries in rows.items() if label in named}
+    return f"{said} Seed by seed it is {_against(ours, rows, metric)}." if rows else said
 
 
 def _place(ours: Sequence[Entry], rows: Mapping[str, Sequence[Entry]], metric: str | None) -> str:

@@ -10,12 +10,9 @@ from typing import Any
 from esgd._wording import exact
 from esgd.ledger import passes
 from esgd.report.arms import (
-    CLONES,
-    EQUAL_WORK,
     ESGD,
     LABELS,
     LAST,
-    OURS,
     POPULATION,
     SOUP,
     TOP,
@@ -24,7 +21,6 @@ from esgd.report.arms import (
     Histories,
     History,
     arms_of,
-    champions,
     differences,
     finite,
     lead,
@@ -89,19 +85,17 @@ def table_1(comparison: Comparison) -> Table:
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Each line of ESGD minus every other arm, seed by seed, on fitness and on all test metrics."""
+    """ESGD minus every other arm, seed by seed, on fitness and on all test metrics."""
     rows, judged = standings(comparison), [None, *metrics(comparison)]
-    found = []
-    for champion in champions(comparison).values():
-        for label, entries in rows.items():
-            if label in (champion, LAST):
-                continue
-            cells = (paired(rows[champion], entries, metric) for metric in judged)
-            found.append((f"{champion} − {label}", *cells))
+    ours = rows.pop(LABELS[ESGD], [])
     return Table(
         title="Paired differences",
         columns=("difference", *("fitness" if metric is None else heading(metric) for metric in judged)),
-        rows=tuple(found),
+        rows=tuple(
+            (f"{LABELS[ESGD]} − {label}", *(paired(ours, entries, metric) for metric in judged))
+            for label, entries in rows.items()
+            if ours and label != LAST
+        ),
         caption="Mean over seeds with its 95% interval (Student’s t), and on how many seeds ESGD is strictly lower. "
         "Below 0 ESGD is ahead; an interval that contains 0 separates nothing. It is about other seeds, not about "
         "other data.",
@@ -176,11 +170,13 @@ def ledger_table(comparison: Comparison) -> Table:
     )
 
 
-def leaders_tables(comparison: Comparison, histories: Histories) -> list[Table]:
-    """Who led each line of ESGD, on the first seed."""
-    runs = ((label, histories.get(arm, {})) for arm, label in champions(comparison).items())
-    firsts = ((label, *min(seeds.items())) for label, seeds in runs if seeds)
-    return [leaders(history, title=f"The leader’s optimizer: {label}, seed {seed}") for label, seed, history in firsts]
+def first_leaders(histories: Histories) -> Table | None:
+    """Who led ESGD, on the first seed."""
+    runs = histories.get(ESGD)
+    if not runs:
+        return None
+    seed, history = min(runs.items())
+    return leaders(history, title=f"The leader’s optimizer: {LABELS[ESGD]}, seed {seed}")
 
 
 def leaders(history: History, *, title: str = "The leader’s optimizer") -> Table:
@@ -219,12 +215,6 @@ def _caption(rows: Mapping[str, Sequence[Entry]], most: int, *, seeds: int) -> s
         LAST: f"The {LABELS[POPULATION]} is shown with its best checkpoint and with its last.",
         SOUP: f"A {SOUP} averages the best network and the last elites of the arm in the row above it, as long as the "
         "fitness does not rise.",
-        LABELS[CLONES]: "Clones are offspring of one parent without mutation: selection without averaging.",
-        LABELS[
-            EQUAL_WORK
-        ]: "At equal work the population baseline trains on, in whole generations, until its ledger has "
-        "at least the samples of each line of ESGD.",
-        LABELS[OURS]: "Our rules have the same population and the same SGD epochs as the paper’s.",
     }
     said = (
         f"Mean ± sample standard deviation over {seeds} seeds." if seeds > 1 else "One seed.",

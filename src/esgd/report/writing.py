@@ -15,7 +15,7 @@ from esgd.report.figures import figure_1, figure_2, figure_run, write_png
 from esgd.report.forms import as_markdown
 from esgd.report.numerals import spelt
 from esgd.report.page import comparison_page, described, run_page
-from esgd.report.tables import Table, differences_table, leaders_tables, ledger_table, published_table, table_1
+from esgd.report.tables import Table, differences_table, first_leaders, ledger_table, published_table, table_1
 from esgd.run.files import blaming, explained, replace_words
 from esgd.run.history import HISTORY, read_lines
 from esgd.run.manifest import MANIFEST, read_shown
@@ -37,7 +37,7 @@ def write_comparison(
         published_table(comparison),
         differences_table(comparison),
         ledger_table(comparison),
-        *leaders_tables(comparison, histories),
+        first_leaders(histories),
     )
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ def generations(history: Sequence[Line]) -> list[Row]:
     """
     return _even(
         {
-            **dict(_flat("", {name: value for name, value in line.items() if name not in _LISTS})),
+            **_columns({name: value for name, value in line.items() if name not in _LISTS}),
             "notes": " ".join(note["text"] for note in line.get("notes", ())),
         }
         for line in history
@@ -98,7 +98,7 @@ def _step(policy: Mapping[str, Any] | None) -> Row:
         return {"trained": False}
     outcome = {name: policy[name] for name in ("before", "after", "accepted")}
     rest = {name: value for name, value in policy.items() if name not in ("id", *outcome)}
-    return {"trained": True, **outcome, **dict(_flat("", rest))}
+    return {"trained": True, **outcome, **_columns(rest)}
 
 
 def _birth(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Row:
@@ -112,16 +112,26 @@ def _birth(id_: str, births: Mapping[str, Mapping[str, Any]]) -> Row:
     }
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _columns(value: Mapping[str, Any]) -> Row:
+    return dict(flattened(value, separator="_", first=1))
+
+
+def flattened(value: Any, *, separator: str, first: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Scalars with the names of where they are; the items of a list are numbered from `first` on.
+
+    >>> dict(flattened({"lr": 0.1, "betas": [0.9, 0.99]}, separator="_", first=1))
+    {'lr': 0.1, 'betas_1': 0.9, 'betas_2': 0.99}
+    """
     if isinstance(value, Mapping):
         pairs = [(str(name), item) for name, item in value.items()]
     elif isinstance(value, list | tuple):
-        pairs = [(str(number), item) for number, item in enumerate(value, start=1)]
+        pairs = [(str(number), item) for number, item in enumerate(value, start=first)]
     else:
         yield prefix, value
         return
     for name, item in pairs:
-        yield from _flat(f"{prefix}_{name}" if prefix else name, item)
+        inner = f"{prefix}{separator}{name}" if prefix else name
+        yield from flattened(item, separator=separator, first=first, prefix=inner)
 
 
 def _even(rows: Iterator[Row]) -> list[Row]:

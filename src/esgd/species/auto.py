@@ -24,7 +24,7 @@ AUTO: Species = Mixture(species=(Sgd(lr=AutoRate()), Adam(lr=AutoRate())))
 """What `species="auto"` means: the pools of `Recipe()`, with ranges that are found."""
 
 
-def settled_species(species: SpeciesLike) -> Species:
+def settled_species(species: SpeciesLike, name: str = "species") -> Species:
     """The species that a word or an optimizer class stands for; anything else is returned as it is.
 
     >>> settled_species("adam") == settled_species(torch.optim.Adam) == Adam(lr="auto")
@@ -32,7 +32,7 @@ def settled_species(species: SpeciesLike) -> Species:
     """
     if isinstance(species, torch.optim.Optimizer):
         raise RecipeError(
-            f"species=… is an optimizer with its parameters, but each individual makes one for its own network. Pass "
+            f"{name}=… is an optimizer with its parameters, but each individual makes one for its own network. Pass "
             f"the class: {_written(type(species))}."
         )
     if isinstance(species, type) and issubclass(species, torch.optim.Optimizer):
@@ -47,7 +47,7 @@ def settled_species(species: SpeciesLike) -> Species:
     except RecipeError as error:
         known = ["auto", *(name.lower() for name, each in vars(torch.optim).items() if isinstance(each, type))]
         raise RecipeError(
-            f"species={shown(species)} is neither 'auto' nor an optimizer: its learning rates are found before "
+            f"{name}={shown(species)} is neither 'auto' nor an optimizer: its learning rates are found before "
             f"generation 1. {did_you_mean(species.lower(), known)}"
         ) from error
     _check_class(found)

@@ -6,7 +6,7 @@ from esgd.studies.compare import begin, compare, founded
 from esgd.studies.contest import compete
 from esgd.studies.datasets import download
 from esgd.studies.finding import find_study
-from esgd.studies.study import Rehearsal, Scale, Single, Study, with_rules
+from esgd.studies.study import Rehearsal, Scale, Single, Study, by_rules, with_rules
 
 __all__ = [
     "Rehearsal",
@@ -16,6 +16,7 @@ __all__ = [
     "Study",
     "arms",
     "begin",
+    "by_rules",
     "compare",
     "compete",
     "download",

@@ -7,32 +7,25 @@ ever had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
 from esgd.errors import RecipeError, shown
-from esgd.ledger import passes
-from esgd.operators import Carried, Gaussian, Never
+from esgd.operators import Carried, Never
 from esgd.recipe import Recipe
-from esgd.report.arms import CLONES, ESGD, OURS, OURS_WITHOUT_EVOLUTION, POPULATION, WITHOUT_EVOLUTION
+from esgd.report.arms import ESGD, POPULATION, WITHOUT_EVOLUTION
 from esgd.species import Once
 from esgd.species.auto import settled_species
 from esgd.studies.study import Single, Study
 
 
 def arms(study: Study) -> dict[str, Recipe]:
-    """What is trained as a population, ESGD last; the single baseline and the control at equal work come beside it."""
-    found = {
+    """What is trained as a population, ESGD last; the single baseline comes beside it."""
+    return {
         POPULATION: population_baseline(study),
         WITHOUT_EVOLUTION: replace(study.recipe, evolution_steps=0),
+        ESGD: study.recipe,
     }
-    if study.thorough:
-        found[CLONES] = clones(study.recipe)
-    if study.ours is not None:
-        found[OURS_WITHOUT_EVOLUTION] = replace(study.ours, evolution_steps=0)
-        found[OURS] = study.ours
-    return {**found, ESGD: study.recipe}
 
 
 def population_baseline(study: Study) -> Recipe:
@@ -61,14 +54,3 @@ def single_baselines(study: Study) -> list[Recipe]:
     grid = study.single if isinstance(study.single, tuple) else (study.single,)
     singles = [each if isinstance(each, Single) else Single(species=each) for each in grid]
     return [replace(alone, species=each.species, backoff=each.backoff) for each in singles]
-
-
-def clones(recipe: Recipe) -> Recipe:
-    """ρ = 1, σ = 0: selection without averaging, which is what population-based training does."""
-    return replace(recipe, mates=1, mutation=Gaussian(sigma=0.0))
-
-
-def at_equal_work(study: Study, ours: Mapping[str, int], baseline: Mapping[str, int]) -> Recipe:
-    """The population baseline with generations added until it has had at least the samples of ESGD, by the ledgers."""
-    recipe = population_baseline(study)
-    return replace(recipe, generations=ceil(recipe.generations * max(1.0, passes(ours) / passes(baseline))))

@@ -13,14 +13,13 @@ from esgd._serialization import encode
 from esgd.deploy import greedy_soup
 from esgd.errors import RecipeError, RunError
 from esgd.fit import fit
-from esgd.ledger import passes
 from esgd.operators import Perturbed
 from esgd.progress import announce
 from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
-from esgd.report.arms import BASELINE, EQUAL_WORK, ESGD, LABELS, OURS, POPULATION, SINGLE, SOUPS, TOP, WITHOUT_EVOLUTION
+from esgd.report.arms import BASELINE, LABELS, POPULATION, SINGLE, TOP, WITHOUT_EVOLUTION
 from esgd.result import Result
-from esgd.studies.arms import arms, at_equal_work, single_baselines
+from esgd.studies.arms import arms, single_baselines
 from esgd.studies.study import Study
 
 Histories = dict[str, dict[int, list[dict[str, Any]]]]
@@ -46,11 +45,10 @@ def compare(
         "task": study.name,
         "about": study.about,
         "recipe": study.recipe.described(),
-        **({"ours": study.ours.described()} if study.ours else {}),
         **({"published": study.published} if study.published else {}),
         "seeds": seeds,
         "arms": {arm: [trial.entries[arm] for trial in trials] for arm in names},
-        **{key: [trial.soups[arm] for trial in trials] for arm, key in SOUPS.items() if arm in trials[0].soups},
+        "soup": [trial.soup for trial in trials],
     }
     return comparison, {arm: {trial.seed: trial.histories[arm] for trial in trials} for arm in names}
 
@@ -66,7 +64,7 @@ class Trial:
     progress: bool | str = field(kw_only=True)
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     histories: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    soups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    soup: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> None:
         study, task = self.study, self.study.task(self.seed)
@@ -82,13 +80,8 @@ class Trial:
             if arm == POPULATION:
                 last = result.population.best
                 self.entries[arm]["last"] = {"fitness": last.fitness, "test": task.test(last.module())}
-            if arm in SOUPS and (study.thorough or arm == WITHOUT_EVOLUTION):
-                self._soup(arm, task, recipe, result)
-        if study.thorough:
-            ledgers = {arm: entry["ledger"] for arm, entry in self.entries.items()}
-            most = max((ledgers[arm] for arm in (ESGD, OURS) if arm in ledgers), key=passes)
-            recipe = founded(at_equal_work(study, most, ledgers[POPULATION]), network)
-            self._enter(EQUAL_WORK, self._fit(task, EQUAL_WORK, LABELS[EQUAL_WORK], recipe))
+            if arm == WITHOUT_EVOLUTION:
+                self._soup(task, recipe, result)
 
     def _single(self, task: Task, network: nn.Module | None) -> None:
         """The fittest of the grid."""
@@ -123,13 +116,13 @@ class Trial:
             "seconds": sum(sum(line["seconds"].values()) for line in history),
         }
 
-    def _soup(self, arm: str, task: Task, recipe: Recipe, result: Result) -> None:
+    def _soup(self, task: Task, recipe: Recipe, result: Result) -> None:
         best, last = result.state.archive, result.population
         ingredients = last if last.best.fitness <= best.best.fitness else best.join(last)
         soup = greedy_soup(
             task, ingredients, elites=recipe.elites_of(recipe.generations), buffers=recipe.buffers, engine=self.engine
         )
-        self.soups[arm] = {
+        self.soup = {
             "seed": self.seed,
             "fitness": soup.fitness,
             "test": task.test(soup.model),

@@ -106,7 +106,6 @@ def _described_by(path: Path, table: Mapping[str, Any], data: Path | None, allow
         name=path.stem,
         about=str(table.get("about", base.about)),
         recipe=Recipe.from_dict(merged(base.recipe, changes), allow=allow),
-        ours=None if changes else base.ours,
         rules="" if changes else base.rules,
         single=decode(_table(path, table, "single"), allow=allow) if "single" in table else base.single,
     )

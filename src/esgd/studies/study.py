@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from esgd._trust import packages
-from esgd.operators import Never
+from esgd.operators import Never, Perturbed
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task
 from esgd.recipe import Recipe
+from esgd.report.arms import BASELINE
 from esgd.rules import named
 from esgd.species import Fixed
 from esgd.work import Costs, expected_work
+
+DRAWING, OF_ONE_SIZE = ("ours", "halving"), ("random_search", "pbt", "papa", "soup")  # rules that take `rates`
 
 Scale = Literal["mini", "paper"]
 """`mini` runs on two cores in minutes with real data; `paper` has the paper's own networks and tables."""
@@ -48,11 +51,11 @@ class Study:
     | `task`       | seed → task; a study whose data do not depend on the seed ignores it                         |
     | `recipe`     | ESGD's; in the paper's experiments, by the paper's literal rules                             |
     | `single`     | the single baseline's species; of several, the fittest on the fitness set is the baseline    |
-    | `ours`       | better rules for the same population and the same SGD epochs, where we have some             |
-    | `population` | what the population baseline draws from, once; the recipe's own species unless given         |
-    | `baseline`   | a run that comes first: its network begins every arm and is ESGD's immigrant (Penn Treebank) |
+    | `population` | what the population baseline draws from, once; the recipe's own species unless given. If it  |
+    |              | is, rules that draw policies draw from it, too                                               |
+    | `alone`      | how rules train one network alone; ADAM 1e-3 unless given. Choose it on other seeds          |
+    | `baseline`   | a run that comes first; a recipe names its network "baseline", and rules begin with it       |
     | `published`  | the paper's own table for this task: arm → column → figure                                   |
-    | `thorough`   | compare with clones, with a soup of the population, and at equal work, too                   |
     | `rehearsal`  | what can be measured without the data, if users have to bring them                           |
     | `rules`      | the rules of `esgd.rules` that `esgd run` trains by if no recipe is given                    |
     | `offered_by` | the package that offers it by an entry point; `find_study` fills it in                       |
@@ -63,14 +66,18 @@ class Study:
     task: Callable[[int], Task]
     recipe: Recipe
     single: Species | Single | tuple[Species | Single, ...] = Fixed(policy=Policy(optimizer="adam", hyper={"lr": 1e-3}))
-    ours: Recipe | None = None
     population: Species | None = None
+    alone: Policy | None = None
     baseline: Recipe | None = None
     published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    thorough: bool = False
     rehearsal: Rehearsal | None = None
     rules: str = ""
     offered_by: str = ""
+
+    @property
+    def tells_rules(self) -> bool:
+        """Whether rules are given more than the task: what to draw from, or a network to begin with."""
+        return not (self.population is None and self.alone is None and self.baseline is None)
 
     @property
     def packages(self) -> set[str]:
@@ -80,7 +87,35 @@ class Study:
 
 
 def with_rules(study: Study, rules: str, work: float | None, seed: int) -> Study:
-    """The study with a recipe by the rules of this name; they spend `work`, or what the study's own recipe would."""
+    """The study with a recipe by the rules of this name; they spend `work`, or what the study's own recipe would.
+
+    Rules that draw policies draw from what the study's population baseline draws from, if the study has that. Of these,
+    those with a population of one size have as many networks as the study's recipe. One network alone is trained by the
+    policy `alone`. If a run comes first, every individual begins with its network.
+    """
     task = study.task(seed)
     spent = expected_work(Costs.of(task, study.recipe), study.recipe) if work is None else work
-    return replace(study, recipe=named(rules)(task, spent))
+    recipe = named(rules)(task, spent, **_inputs(study, rules))
+    start = recipe.start if study.baseline is None else Perturbed(network=BASELINE, sigma=0.0)
+    return replace(study, recipe=replace(recipe, start=start))
+
+
+def by_rules(
+    study: Study, rules: str | None, *, recipe_given: bool, budget: str | None, work: float | None, seed: int
+) -> tuple[Study, bool]:
+    """The study with the recipe that rules make, those named or its own, and whether they have made one. For a budget
+    they make it when the run begins, unless the study tells them more than its task."""
+    chosen = rules or ("" if recipe_given else study.rules or ("ours" if budget else ""))
+    if not chosen or (budget is not None and not study.tells_rules):
+        return study, False
+    return with_rules(study, chosen, work, seed), True
+
+
+def _inputs(study: Study, rules: str) -> dict[str, Any]:
+    """What a study says to the rules of this name."""
+    if rules == "single":
+        return {} if study.alone is None else {"policy": study.alone}
+    if study.population is None or rules not in (*DRAWING, *OF_ONE_SIZE):
+        return {}
+    size = study.recipe.population_of(1)
+    return {"rates": study.population, **({"population": size} if rules in OF_ONE_SIZE and size > 1 else {})}

@@ -93,9 +93,10 @@ def _order(name: str, loader: DataLoader[Any]) -> tuple[Order, tuple[Concern, ..
     if type(sampler) is SequentialSampler:
         return Straight(everything, last), (_unshuffled(name),) if name == "train" else ()
     if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(everything):
-        return Shuffled(everything, last), ()
+        return Shuffled(everything, last), _own_generator(name, loader, sampler)
     if type(sampler) is SubsetRandomSampler:
-        return Shuffled(torch.tensor(list(sampler.indices), dtype=torch.int64), last), ()
+        chosen = torch.tensor(list(sampler.indices), dtype=torch.int64)
+        return Shuffled(chosen, last), _own_generator(name, loader, sampler)
     return Sampled(sampler, last), (_kept(name, sampler),)
 
 
@@ -106,6 +107,18 @@ def _kept(name: str, sampler: object) -> Concern:
         f"global generators and its own `generator`. If it keeps anything else from one epoch to the next, a resumed "
         f"run differs.",
     )
+
+
+def _own_generator(
+    name: str, loader: DataLoader[Any], sampler: RandomSampler | SubsetRandomSampler
+) -> tuple[Concern, ...]:
+    if loader.generator is None and sampler.generator is None:
+        return ()
+    told = (
+        f"The generator of the DataLoader of {name} is not used. The seed of the run decides the order, other for each "
+        f"individual and epoch, so that a resumed run is the same."
+    )
+    return (("order", told),)
 
 
 def _unshuffled(name: str) -> Concern:

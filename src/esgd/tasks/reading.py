@@ -158,14 +158,22 @@ def _holds_samples(data: MapStyle) -> bool:
 
 
 def _look_like_batches(items: list[Any]) -> bool:
-    """Whether the parts of every item are tensors with one first dimension, as a sample with its target rarely has."""
-    return all(
-        isinstance(item, tuple | list)
-        and len(item) > 1
-        and all(isinstance(part, Tensor) and part.dim() for part in item)
-        and len({len(part) for part in item}) == 1
-        for item in items
-    )
+    """Whether the parts of every item are tensors with one first dimension, as a sample with its target rarely has.
+
+    Parts with names must have another dimension, too: the tokens, the mask and the labels of a text are as long.
+    """
+
+    def looks_like_a_batch(item: Any) -> bool:
+        parts = list(item.values()) if isinstance(item, Mapping) else item
+        return (
+            isinstance(parts, tuple | list)
+            and len(parts) > 1
+            and all(isinstance(part, Tensor) and part.dim() for part in parts)
+            and len({len(part) for part in parts}) == 1
+            and (not isinstance(item, Mapping) or any(part.dim() > 1 for part in parts))
+        )
+
+    return all(map(looks_like_a_batch, items))
 
 
 def _tensors(

@@ -20,7 +20,10 @@ CONSTANT = Constant()
 
 @dataclass(frozen=True, kw_only=True)
 class HandedDown:
-    """`Inherited` for several optimizers: a learning rate that is handed down stays in the range of its own."""
+    """`Inherited` for several optimizers: a learning rate that is handed down stays in the range of its own.
+
+    No experiment uses it any more. It is here for run folders and recipes that name it.
+    """
 
     species: Species
     ranges: Mapping[str, Range]
@@ -54,12 +57,6 @@ def competing(sgd: Range, adam: Range, *, gamma: float, schedule: Schedule = CON
             Adam(lr=Uniform(*second), gamma=gamma, schedule=schedule),
         )
     )
-
-
-def inheriting(sgd: Range, adam: Range, *, gamma: float, schedule: Schedule = CONSTANT) -> HandedDown:
-    """The same pools; what was accepted is handed down with probability 0.7, its rate times exp U[−0.4, 0.4]."""
-    ranges = {"sgd": from_first(sgd, gamma), "adam": from_first(adam, gamma)}
-    return HandedDown(species=competing(sgd, adam, gamma=gamma, schedule=schedule), ranges=ranges)
 
 
 def from_first(first: Range, gamma: float) -> Range:

@@ -4,8 +4,8 @@ Eight of the 74 training speakers are held out, as fitness; ten others are the p
 Gaussians, alignment network, priors and language model know the other 66 speakers only: the states of held-out and test
 frames are what those models make of them and of their transcripts.
 
-Which speakers are held out does not depend on the seed. One alignment then serves every seed and every arm, and seeds
-differ in what a comparison is about: initial networks, policies and the order of the data.
+Which speakers are held out does not depend on the seed. One alignment then serves every seed and every arm. Seeds
+differ in the frames that are trained on and scored, initial networks, policies and the order of the data.
 """
 
 from __future__ import annotations

@@ -14,10 +14,9 @@ from torch import nn
 
 import esgd
 from esgd.errors import DataError
-from esgd.operators import PerEpoch, PerGeneration, Perturbed
 from esgd.policies import Policy
 from esgd.recipe import Recipe
-from esgd.schedules import CosineRun, Tail
+from esgd.schedules import CosineRun
 from esgd.studies.study import Single
 from esgd.testing import check_species, check_task
 from esgd_paper.bn50 import mini_network, paper_network, study
@@ -43,32 +42,25 @@ def fitness(task: Any, network: nn.Module) -> float:
 # The miniature
 
 
-def test_the_two_recipes_of_the_miniature_have_one_budget() -> None:
-    mini = study("mini")
-    assert mini.ours is not None
-    for recipe in (mini.recipe, mini.ours):
-        assert (recipe.population, recipe.offspring, recipe.mates, recipe.elite_count) == (8, 32, 2, 5)
-        assert recipe.total_epochs == 12
-        assert recipe.start == Perturbed(sigma=0.01)
-    assert (mini.recipe.generations, mini.recipe.sgd_epochs, mini.recipe.backoff) == (12, 1, PerEpoch())
-    assert (mini.ours.generations, mini.ours.sgd_epochs, mini.ours.backoff) == (4, 3, PerGeneration())
-    assert mini.ours.species(ask(1)).schedule == Tail()
+def test_the_miniature_has_the_papers_proportions() -> None:
+    mini, paper = study("mini").recipe, study("paper").recipe
+    assert mini.offspring_of(1) / mini.population == paper.offspring_of(1) / paper.population == 4
+    for name in ("elites", "mates", "mutation", "backoff", "evolution_steps"):
+        assert getattr(mini, name) == getattr(paper, name)
 
 
 def test_recipes_can_be_written_down_and_read_back() -> None:
     for scale in ("mini", "paper"):
-        found = study(scale)
-        for recipe in filter(None, (found.recipe, found.ours)):
-            assert Recipe.from_dict(recipe.to_dict(), allow=["esgd_paper"]) == recipe
+        recipe = study(scale).recipe
+        assert Recipe.from_dict(recipe.to_dict(), allow=["esgd_paper"]) == recipe
 
 
 def test_species_keep_their_contract() -> None:
     mini = study("mini")
-    assert mini.ours is not None
     assert isinstance(mini.single, tuple)
     assert mini.population is not None
     singles = [each.species if isinstance(each, Single) else each for each in mini.single]
-    for species in (mini.recipe.species, mini.ours.species, mini.population, *singles):
+    for species in (mini.recipe.species, mini.population, *singles):
         check_species(species)
 
 
@@ -91,8 +83,7 @@ def test_the_miniature_has_48102_parameters() -> None:
 def test_words_are_recognised_better_after_training(toy: Path) -> None:
     mini = study("mini", toy)
     task = mini.task(0)
-    assert mini.ours is not None
-    recipe = replace(mini.ours, population=3, offspring=4, generations=2)
+    recipe = replace(mini.recipe, population=3, offspring=4, generations=4, sgd_epochs=20)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")
     untrained, trained = task.test(task.model()), task.test(last.best.module())
     assert set(trained) == {"loss", "wer"}
@@ -101,9 +92,12 @@ def test_words_are_recognised_better_after_training(toy: Path) -> None:
     assert last.guarantee == "held"
 
 
-def test_the_data_do_not_depend_on_the_seed(toy: Path) -> None:
-    first, second = (study("mini", toy).task(seed).describe() for seed in (0, 1))
-    assert first == second
+def test_every_seed_has_frames_of_its_own_and_the_same_words(toy: Path) -> None:
+    first, again, second = (study("mini", toy).task(seed).describe() for seed in (0, 0, 1))
+    assert first == again
+    assert first["train"] != second["train"]
+    assert first["fitness"] != second["fitness"]
+    assert first["test"] == second["test"]
     assert first["wer"]["utterances"] == 8
 
 
@@ -115,15 +109,15 @@ def test_a_task_can_be_sent_to_another_process(toy: Path) -> None:
 
 @pytest.mark.slow
 def test_words_of_an4_are_recognised() -> None:
-    """Four epochs of ADAM: more than two thirds of the words of ten unknown speakers are right."""
+    """Sixteen epochs of ADAM: more than half of the words of ten unknown speakers are right."""
     task = study("mini", half_of_an4()).task(0)
     single = esgd.species.Fixed(policy=Policy(optimizer="adam", hyper={"lr": 2e-3}))
-    recipe = Recipe(population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=4, species=single)
+    recipe = Recipe(population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=16, species=single)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")
     found = task.test(last.best.module())
-    assert last.best.fitness < 1.4
-    assert found["loss"] < 1.5
-    assert 0.1 < found["wer"] < 0.33
+    assert last.best.fitness < 1.65
+    assert found["loss"] < 1.7
+    assert 0.1 < found["wer"] < 0.45
 
 
 # The paper's scale

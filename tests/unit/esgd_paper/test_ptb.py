@@ -19,7 +19,7 @@ from esgd.report.arms import BASELINE
 from esgd.schedules import Constant, CosineRun
 from esgd_paper.data.ptb import Text
 from esgd_paper.networks.tied_lstm import TiedLstm
-from esgd_paper.ptb import shortened, study
+from esgd_paper.ptb import study, with_frequent_words
 from esgd_paper.species.plateau import Plateau
 from esgd_paper.tasks.language import LanguageModel
 from esgd_paper.tasks.texts import Streams
@@ -40,9 +40,9 @@ def lstm(**ratios: float) -> TiedLstm:
 def test_frequent_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:
     vocabulary = ("rare", "the", "<unk>", "of", "never")
     train = torch.tensor([0, 1, 1, 1, 2, 2, 3, 3, 1])
-    short = shortened(Text(vocabulary, train, torch.tensor([0, 1, 4]), torch.tensor([3, 4, 2])), words=3, tokens=6)
+    short = with_frequent_words(Text(vocabulary, train, torch.tensor([0, 1, 4]), torch.tensor([3, 4, 2])), words=3)
     assert short.vocabulary == ("the", "<unk>", "of")
-    assert short.train.tolist() == [1, 0, 0, 0, 1, 1]
+    assert short.train.tolist() == [1, 0, 0, 0, 1, 1, 2, 2, 0]
     assert short.valid.tolist() == [1, 0, 1]
     assert short.test.tolist() == [2, 1, 1]
 
@@ -50,7 +50,7 @@ def test_frequent_words_are_numbered_by_frequency_and_rare_ones_are_unknown() ->
 def test_a_text_without_unknown_words_is_refused() -> None:
     tokens = torch.tensor([0, 1, 1])
     with pytest.raises(DataError, match="<unk> is not among the 2 most frequent words"):
-        shortened(Text(("a", "b"), tokens, tokens, tokens), words=2, tokens=2)
+        with_frequent_words(Text(("a", "b"), tokens, tokens, tokens), words=2)
 
 
 # Both scales
@@ -60,8 +60,7 @@ def test_a_text_without_unknown_words_is_refused() -> None:
 def test_a_study_needs_no_data_until_its_task_is_asked_for(scale: Any) -> None:
     found = study(scale)
     assert found.name == "ptb"
-    recipes = [found.recipe, found.baseline, *([found.ours] if found.ours else [])]
-    for recipe in recipes:
+    for recipe in (found.recipe, found.baseline):
         assert Recipe.from_dict(recipe.to_dict(), allow=["esgd_paper"]) == recipe
 
 
@@ -73,16 +72,6 @@ def test_the_baseline_comes_first_and_every_arm_begins_with_it(scale: Any) -> No
     assert found.recipe.immigrants == (BASELINE,)
     assert isinstance(found.recipe.start, Perturbed)
     assert found.recipe.start.network == BASELINE
-
-
-def test_our_rules_begin_where_the_papers_do_and_train_as_long() -> None:
-    found = study("mini")
-    assert found.ours is not None
-    assert found.ours.start == found.recipe.start
-    assert found.ours.population == found.recipe.population == 6
-    assert found.ours.total_epochs == found.recipe.total_epochs == 8
-    assert found.ours.backoff.certain
-    assert not found.recipe.backoff.certain
 
 
 @pytest.mark.parametrize("scale", ["mini", "paper"])
@@ -101,8 +90,7 @@ def test_whatever_is_drawn_can_be_applied(scale: Any) -> None:
     task = LanguageModel(lstm, vocabulary=WORDS, train=text, fitness=text, bptt=5)
     found, network = study(scale), lstm()
     singles: Any = found.single if isinstance(found.single, tuple) else (found.single,)
-    species = [found.recipe.species, found.population, found.baseline.species, *singles]
-    for each in (*species, *([found.ours.species] if found.ours else ())):
+    for each in (found.recipe.species, found.population, found.baseline.species, *singles):
         for j in range(50):
             policy = each(ask(1, j))
             task.prepare(network, policy.settings)
@@ -120,11 +108,14 @@ def miniature() -> LanguageModel:
 
 def test_the_miniature_is_what_it_says(miniature: LanguageModel) -> None:
     described = miniature.describe()
-    assert (described["train"]["tokens"], described["vocabulary"]) == (100_000, 1000)
-    assert described["fitness"]["tokens"] == 36_880
-    assert described["test"]["tokens"] == 82_430
+    assert (described["train"]["tokens"], described["vocabulary"]) == (20_000, 1000)
+    assert described["fitness"]["tokens"] == 8_000
+    assert described["test"]["tokens"] == 20_000
     targets = torch.cat([window.targets.flatten() for window in miniature.calibration(20_000)])
     assert len(targets.unique()) > 900
+    other: Any = study("mini", real_data("ptb")).task(1)
+    assert other.describe()["train"] != described["train"]
+    assert other.describe()["fitness"] == described["fitness"]
 
 
 @pytest.mark.slow

@@ -14,17 +14,14 @@ from torch.nn import functional as F
 
 import esgd
 from esgd.errors import DataError
-from esgd.operators import PerEpoch, PerGeneration, Perturbed
 from esgd.policies import Policy
 from esgd.recipe import Recipe
-from esgd.schedules import Tail
 from esgd.studies.study import Single
 from esgd.testing import check_species, check_task
 from esgd_paper.networks.bidirectional import BidirectionalLstm
 from esgd_paper.speech.corpus import an4_corpus
 from esgd_paper.swb300 import frame_cross_entropy, mini_network, paper_network, study
 from tests.real_data import half_of_an4
-from tests.small import ask
 from tests.unit.esgd_paper.speech.synthetic import speech, write_an4
 
 RNG = np.random.default_rng(0)
@@ -39,32 +36,25 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The miniature
 
 
-def test_the_two_recipes_of_the_miniature_have_one_budget() -> None:
-    mini = study("mini")
-    assert mini.ours is not None
-    for recipe in (mini.recipe, mini.ours):
-        assert (recipe.population, recipe.offspring, recipe.mates, recipe.elite_count) == (6, 24, 2, 4)
-        assert recipe.total_epochs == 9
-        assert recipe.start == Perturbed(sigma=0.01)
-    assert (mini.recipe.generations, mini.recipe.sgd_epochs, mini.recipe.backoff) == (9, 1, PerEpoch())
-    assert (mini.ours.generations, mini.ours.sgd_epochs, mini.ours.backoff) == (3, 3, PerGeneration())
-    assert mini.ours.species(ask(1)).schedule == Tail()
+def test_the_miniature_has_the_papers_proportions() -> None:
+    mini, paper = study("mini").recipe, study("paper").recipe
+    assert mini.offspring_of(1) / mini.population == paper.offspring_of(1) / paper.population == 4
+    for name in ("elites", "mates", "mutation", "backoff", "evolution_steps"):
+        assert getattr(mini, name) == getattr(paper, name)
 
 
 def test_recipes_can_be_written_down_and_read_back() -> None:
     for scale in ("mini", "paper"):
-        found = study(scale)
-        for recipe in filter(None, (found.recipe, found.ours)):
-            assert Recipe.from_dict(recipe.to_dict(), allow=["esgd_paper"]) == recipe
+        recipe = study(scale).recipe
+        assert Recipe.from_dict(recipe.to_dict(), allow=["esgd_paper"]) == recipe
 
 
 def test_species_keep_their_contract() -> None:
     mini = study("mini")
-    assert mini.ours is not None
     assert isinstance(mini.single, tuple)
     assert mini.population is not None
     singles = [each.species if isinstance(each, Single) else each for each in mini.single]
-    for species in (mini.recipe.species, mini.ours.species, mini.population, *singles):
+    for species in (mini.recipe.species, mini.population, *singles):
         check_species(species)
 
 
@@ -106,14 +96,21 @@ def test_every_frame_of_an_utterance_is_recognised(toy: Path) -> None:
 def test_words_are_recognised_better_after_training(toy: Path) -> None:
     mini = study("mini", toy)
     task = mini.task(0)
-    assert mini.ours is not None
-    recipe = replace(mini.ours, population=2, offspring=4, generations=2, sgd_epochs=5)
+    recipe = replace(mini.recipe, population=2, offspring=4, generations=2, sgd_epochs=5)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")
     untrained, trained = task.test(task.model()), task.test(last.best.module())
     assert set(trained) == {"loss", "wer"}
     assert trained["loss"] < 0.6 * untrained["loss"]
     assert trained["wer"] < min(0.5, untrained["wer"])
     assert last.guarantee == "held"
+
+
+def test_every_seed_has_chunks_of_its_own_and_the_same_words(toy: Path) -> None:
+    described = [study("mini", toy).task(seed).describe() for seed in (10, 10, *range(11, 18))]
+    assert described[0] == described[1]
+    for split in ("train", "fitness"):
+        assert len({each[split]["sha256"] for each in described}) == 8
+    assert len({each["test"]["sha256"] for each in described}) == 1
 
 
 def test_a_task_can_be_sent_to_another_process(toy: Path) -> None:
@@ -124,14 +121,14 @@ def test_a_task_can_be_sent_to_another_process(toy: Path) -> None:
 
 @pytest.mark.slow
 def test_words_of_an4_are_recognised() -> None:
-    """Four epochs of ADAM: more than half of the words of ten unknown speakers are right."""
+    """Eight epochs of ADAM: more than half of the words of ten unknown speakers are right."""
     task = study("mini", half_of_an4()).task(0)
     single = esgd.species.Fixed(policy=Policy(optimizer="adam", hyper={"lr": 5e-3}))
-    recipe = Recipe(population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=4, species=single)
+    recipe = Recipe(population=1, offspring=0, elites=1, mates=1, generations=1, sgd_epochs=8, species=single)
     *_, last = esgd.evolve(task, recipe, seed=0, engine="loop")
     found = task.test(last.best.module())
-    assert last.best.fitness < 1.5
-    assert 0.1 < found["wer"] < 0.4
+    assert last.best.fitness < 1.9
+    assert 0.1 < found["wer"] < 0.5
 
 
 # The paper's scale

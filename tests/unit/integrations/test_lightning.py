@@ -249,9 +249,9 @@ def test_what_is_not_used_is_listed_in_one_warning(tmp_path: Path) -> None:
 def test_the_threshold_of_an_early_stopping_stops_a_run(monitor: str, mode: str, threshold: float) -> None:
     endless = lightning.callbacks.EarlyStopping(monitor, patience=60, mode=mode, stopping_threshold=threshold)
     recipe = replace(RECIPE, generations=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # all of it is followed
+    with pytest.warns(UserWarning, match="Not used in a population") as said:
         result = trained(monitor=monitor, mode=mode, recipe=recipe, trainer=trainer(callbacks=[endless]))
+    assert [str(each.message) for each in said] == ["Not used in a population: max_epochs=60 (the recipe decides)."]
     assert len(result.history) == 1
     assert "the target is" in result.stopped
 
@@ -350,6 +350,26 @@ class Groups(Module):
         return torch.optim.SGD([{"params": first.parameters()}, {"params": last.parameters(), "momentum": 0.5}], lr=0.1)
 
 
+class Quadratic(Module):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=0.1)
+
+
+class Epochal(Module):
+    def training_epoch_end(self, outputs: Any) -> None:
+        pass
+
+
+class Annealed(Module):
+    def training_step(self, batch: Any, number: int) -> Any:
+        return min(1.0, self.current_epoch / 5) * super().training_step(batch, number)
+
+
+class Counting(Module):
+    def training_step(self, batch: Any, number: int) -> Any:
+        return super().training_step(batch, number) / (1 + self.global_step)
+
+
 class Stepping(Module):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         """Whatever it does."""
@@ -400,6 +420,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"recipe": None},
         "CyclicLR overwrites the learning rate",
     ),
+    "an optimizer with a closure": (Quadratic, {"recipe": None}, "LBFGS computes the loss several times in a step"),
+    "a hook of Lightning 1": (Epochal, {}, "has training_epoch_end.*would not be called"),
     "a hook": (Stepping, {}, "has on_before_optimizer_step.*would not be called"),
     "a hook after a batch": (Ending, {}, "has on_train_batch_end.*would not be called"),
     "a hook of the data": (Module, {"datamodule": Scaled()}, "Scaled has on_after_batch_transfer"),
@@ -443,6 +465,11 @@ if hasattr(lightning.callbacks, "EMAWeightAveraging"):  # since 2.6
     )
 
 
+def test_epochs_that_a_recipe_decides_are_named() -> None:
+    with pytest.warns(UserWarning, match=r"max_epochs=7 \(the recipe decides\), max_steps=9 \(the recipe decides\)"):
+        trained(trainer=trainer(max_epochs=7, max_steps=9))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_done_is_refused_by_name_before_training(name: str) -> None:
     make, changes, words = REFUSED[name]
@@ -453,7 +480,13 @@ def test_what_cannot_be_done_is_refused_by_name_before_training(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("make", "words"), [(Silent, "training_step returned NoneType"), (Scheduling, "training_step uses self.trainer")]
+    ("make", "words"),
+    [
+        (Silent, "training_step returned NoneType"),
+        (Scheduling, "training_step uses self.trainer"),
+        (Annealed, "training_step uses self.current_epoch"),
+        (Counting, "training_step uses self.global_step"),
+    ],
 )
 def test_a_training_step_is_tried_before_anything_is_scored(
     monkeypatch: pytest.MonkeyPatch, make: Any, words: str

@@ -183,6 +183,11 @@ def test_a_finished_run_in_a_folder_is_not_trained_again(tmp_path: Any) -> None:
     assert (tmp_path / "run" / "history.jsonl").stat().st_mtime_ns == written
 
 
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    plain, of_numpy = (tiny(batch_size=kind(8), fitness_size=kind(20)).fit(X, Y) for kind in (int, np.int64))
+    assert np.array_equal(plain.predict_proba(X), of_numpy.predict_proba(X))
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [

@@ -385,6 +385,25 @@ def test_data_and_callbacks_that_do_not_fit_are_refused_by_name(tmp_path: Path) 
         trainer(tmp_path, cast("Any", lambda trial: bert()))
 
 
+def test_a_subclass_whose_methods_would_not_be_called_is_refused_by_their_names(tmp_path: Path) -> None:
+    class Weighted(EsgdTrainer):
+        def compute_loss(self, model: Any, inputs: Any) -> Any:
+            raise AssertionError
+
+        def named(self) -> str:
+            return "mine"
+
+    given = {"args": arguments(tmp_path), "train_dataset": reviews(64, 0), "eval_dataset": reviews(16, 1)}
+    with pytest.raises(TaskError, match="Weighted has compute_loss, which Trainer calls and EsgdTrainer does not"):
+        Weighted(model_init=bert, **given)
+
+
+def test_generated_text_is_refused_as_a_metric(tmp_path: Path) -> None:
+    args = transformers.Seq2SeqTrainingArguments(output_dir=str(tmp_path), predict_with_generate=True, use_cpu=True)
+    with pytest.raises(RecipeError, match="predict_with_generate=True cannot be taken over.*not by generated text"):
+        trainer(tmp_path, args=args)
+
+
 def test_arguments_that_say_nothing_are_taken(tmp_path: Path) -> None:
     trainer(tmp_path, recipe=Recipe(), callbacks=[], optimizers=(None, None), optimizer_cls_and_kwargs=None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp, inf, log
 
 import pytest
@@ -74,7 +74,7 @@ RECIPE = esgd.Recipe(
     elites=1.0,
     generations=4,
     sgd_epochs=3,
-    kinds=(Rescaled(), Cloned()),
+    kinds=(Rescaled(samples=10**6), Cloned()),
     mates_from=trajectories,
     mutation=Gaussian(sigma=0.0),
     baggage=Uninterrupted(),
@@ -101,17 +101,13 @@ def test_a_network_of_noisy_labels_becomes_surer_in_the_last_generation_only(eng
     assert last.best.fitness <= 1.01 * min(by_factor), "there is no much better factor"
 
 
-def test_it_rescales_the_fittest_of_all_and_not_only_of_those_that_may_be_mates() -> None:
-    def scores(births: Sequence[Birth]) -> Scores:
-        """Candidate i is best when it is multiplied by i + 1."""
-        found = [(log(birth.weights[0]) - log(birth.mates[0] + 1)) ** 2 for birth in births]
-        return Scores(fitness=torch.tensor(found), complete=torch.ones(len(births), dtype=torch.bool))
-
+def rescaled(kind: Rescaled, scores: Callable[[Sequence[Birth]], Scores]) -> Birth:
+    """The offspring of three candidates; the second is the fittest."""
     (birth,) = breed(
         [Birth("0.0.0", founder=0), Birth("0.0.1", founder=1), Birth("0.0.2", founder=2)],
         torch.tensor([1.0, log(2) ** 2, 1.5], dtype=torch.float64),
         possible=[0, 2],
-        kinds=(Rescaled(),),
+        kinds=(kind,),
         k=3,
         v=1,
         last=True,
@@ -123,6 +119,27 @@ def test_it_rescales_the_fittest_of_all_and_not_only_of_those_that_may_be_mates(
         score=scores,
         seeds=Seeds(0),
     )
+    return birth
+
+
+def test_few_samples_do_not_make_a_network_certain() -> None:
+    """Where all samples are right, the larger the factor, the lower the loss."""
+
+    def scores(births: Sequence[Birth]) -> Scores:
+        found = [log(2) ** 2 * exp(-3 * log(birth.weights[0])) for birth in births]
+        return Scores(fitness=torch.tensor(found), complete=torch.ones(len(births), dtype=torch.bool))
+
+    few, more, many = (rescaled(Rescaled(samples=n), scores).weights[0] for n in (15, 150, 10**6))
+    assert 1 < few < 1.3 < more < 2 < 5 < many
+
+
+def test_it_rescales_the_fittest_of_all_and_not_only_of_those_that_may_be_mates() -> None:
+    def scores(births: Sequence[Birth]) -> Scores:
+        """Candidate i is best when it is multiplied by i + 1."""
+        found = [(log(birth.weights[0]) - log(birth.mates[0] + 1)) ** 2 for birth in births]
+        return Scores(fitness=torch.tensor(found), complete=torch.ones(len(births), dtype=torch.bool))
+
+    birth = rescaled(Rescaled(samples=10**9), scores)
     assert (birth.kind, birth.mates, birth.parents, birth.founder) == ("rescaled", (1,), ("0.0.1",), 1)
     assert birth.weights == pytest.approx((2.0,))
 
@@ -135,7 +152,7 @@ def test_its_tries_are_part_of_the_planned_work_of_the_last_generation() -> None
     assert [expected_evaluations(with_it, stage) for stage in with_it.stages()] == [2, 2, 2, 7]
 
 
-@pytest.mark.parametrize("wrong", [{"step": 0.0}, {"step": 2.0}, {"most": 1}, {"most": 2.5}])
+@pytest.mark.parametrize("wrong", [{"step": 0.0}, {"step": 2.0}, {"most": 1}, {"most": 2.5}, {"samples": 0}])
 def test_what_is_no_search_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(RecipeError, match=next(iter(wrong))):
         Rescaled(**wrong)  # type: ignore[arg-type]

@@ -93,12 +93,3 @@ def test_values_of_a_recipe_read_as_a_person_would_write_them():
     assert in_words({"kind": "integers", "low": 20, "high": 64}) == "{20 … 64}"
     assert in_words({"kind": "esgd.operators.recombination:intermediate"}) == "intermediate"
     assert [in_words(value) for value in ([1, 2], [], None, True)] == ["{1, 2}", "none", "none", "yes"]
-
-
-def test_where_arms_are_many_the_headline_names_the_baselines_and_the_ablation(make_comparison):
-    many = ("single", "population", "population_equal_work", "no_evolution", "clones", "ours_no_evolution", "ours")
-    said = headline(make_comparison(esgd=[(0.4, 0.4)], **{arm: [(0.5, 0.5)] for arm in many}))
-    assert "ESGD w/o evolution on 1 of 1" in said[0]
-    assert "clones" not in said[0]
-    assert "ESGD by our rules, w/o evolution on 1 of 1" in said[2]
-    assert "equal work on 1 of 1" in said[2]

@@ -181,16 +181,6 @@ def test_one_seed_has_a_difference_but_no_interval(make_comparison):
     assert fitness == "-0.100, 1 of 1"
 
 
-def test_both_lines_of_esgd_are_measured_against_everybody(make_comparison):
-    comparison = make_comparison(single=[(0.5, 0.5)], esgd=[(0.4, 0.4)], ours=[(0.3, 0.3)])
-    assert [row[0] for row in differences_table(comparison).rows] == [
-        "ESGD − single baseline",
-        "ESGD − ESGD by our rules",
-        "ESGD by our rules − single baseline",
-        "ESGD by our rules − ESGD",
-    ]
-
-
 def test_what_diverged_has_no_difference_but_is_counted(make_comparison):
     comparison = make_comparison(single=[(None, None), (0.5, 0.5)], esgd=[(0.4, 0.4), (0.4, 0.4)])
     assert column(differences_table(comparison), "fitness") == {"ESGD − single baseline": "-0.100 (mean of 1), 2 of 2"}

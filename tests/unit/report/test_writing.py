@@ -12,7 +12,7 @@ from esgd.report import (
     as_markdown,
     comparison_page,
     differences_table,
-    leaders_tables,
+    first_leaders,
     ledger_table,
     table_1,
     write_comparison,
@@ -42,7 +42,7 @@ def test_a_comparison_becomes_five_files(comparison, histories, tmp_path):
     }
     assert path.read_text(encoding="utf-8") == comparison_page(comparison, histories)
     tables = [make(comparison) for make in (table_1, differences_table, ledger_table)]
-    tables += leaders_tables(comparison, histories)
+    tables.append(first_leaders(histories))
     assert [table.title for table in tables][-1] == "The leader’s optimizer: ESGD, seed 0"
     assert (path.parent / "table-1.md").read_text(encoding="utf-8") == "\n".join(map(as_markdown, tables))
     assert json.loads((path.parent / "comparison.json").read_text()) == comparison

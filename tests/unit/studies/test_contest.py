@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from esgd.errors import RecipeError
+from esgd.load import load
 from esgd.recipe import Recipe
 from esgd.report import Run, beside_tables
 from esgd.studies import Study, compete
@@ -57,6 +59,23 @@ def test_a_contest_continues_where_it_stopped(tmp_path: Path) -> None:
     contest(tmp_path, "single", "swa")
     assert model.stat().st_mtime_ns == before
     assert sorted(path.parent.name for path in tmp_path.glob("*/seed-1")) == ["single", "swa"]
+
+
+def test_the_own_recipe_competes_and_the_others_have_its_work(tmp_path: Path) -> None:
+    own, single = compete(STUDY, ["recipe", "single"], seeds=[0], out=tmp_path, engine="loop:threads=1", progress=False)
+    assert own.manifest["recipe"]["population"] == 4
+    assert single.entry["work"] == pytest.approx(own.entry["work"], rel=0.05)
+    with pytest.raises(RecipeError, match="work=40000 is for rules"):
+        contest(tmp_path, "recipe", "single")
+
+
+def test_all_rules_begin_with_the_network_of_the_run_that_comes_first(tmp_path: Path) -> None:
+    first = replace(STUDY.recipe, population=1, elites=1, mates=1, offspring=0, evolution_steps=0, sgd_epochs=40)
+    study = replace(STUDY, baseline=first)
+    (run,) = compete(study, ["single"], seeds=[0], out=tmp_path, work=5_000, engine="loop:threads=1", progress=False)
+    begun = load(tmp_path / "baseline" / "seed-0", task(0).model)
+    (alone,) = contest(tmp_path / "alone", "single", seeds=(0,))
+    assert run.entry["fitness"] <= begun.fitness < alone.history[0]["best"]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,13 @@ def test_a_sampler_with_a_generator_is_lent_the_seeds_and_gets_its_state_back() 
     assert first != later
 
 
+def test_a_generator_that_is_not_used_is_named() -> None:
+    own = torch.Generator().manual_seed(5)
+    (note,) = source(DataLoader(Named(), 4, shuffle=True, generator=own)).notes
+    assert "The generator of the DataLoader of train is not used" in note[1]
+    assert source(DataLoader(Named(), 4, shuffle=True)).notes == ()
+
+
 def test_a_training_loader_that_does_not_shuffle_keeps_its_order_and_says_so() -> None:
     made = source(DataLoader(Named(), 4))
     assert indices(made.epoch(SEEDS, 4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -236,7 +243,11 @@ def test_a_list_of_batches_is_not_taken_for_samples() -> None:
     batches = [(X[:4], Y[:4]), (X[4:8], Y[4:8])]
     with pytest.raises(TaskError, match="these look like batches.*Write train=lambda: batches"):
         Reader().source("train", batches)
+    with pytest.raises(TaskError, match="these look like batches"):
+        Reader().source("train", [{"x": x, "labels": y} for x, y in batches])
     assert Reader().source("train", list(zip(X, Y, strict=True))).samples == 10
+    text = {"input_ids": torch.arange(5), "attention_mask": torch.ones(5), "labels": torch.arange(5)}
+    assert Reader().source("train", [text] * 3).samples == 3
     assert Reader(collate=torch.utils.data.default_collate).source("train", batches).samples == 2
 
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from esgd.policies import Policy
-from esgd.schedules import Tail
-from esgd_paper.species.acoustic import HandedDown, competing, inheriting
+from esgd_paper.species.acoustic import HandedDown, competing
 from tests.small import ask
+
+HANDED_DOWN = HandedDown(
+    species=competing((0.1, 1.5), (3e-4, 4e-3), gamma=0.7),
+    ranges={"sgd": (0.1 / 0.7, 1.5 / 0.7), "adam": (3e-4 / 0.7, 4e-3 / 0.7)},
+)
 
 
 @pytest.mark.slow
@@ -25,7 +29,7 @@ def test_the_first_generation_has_the_range_that_was_measured(gamma: float) -> N
 
 @pytest.mark.slow
 def test_what_is_handed_down_stays_in_the_range_of_its_own_optimizer() -> None:
-    species = inheriting((0.1, 1.5), (3e-4, 4e-3), gamma=0.7)
+    species = HANDED_DOWN
     for optimizer, high in (("sgd", 1.5), ("adam", 4e-3)):
         top = Policy(optimizer=optimizer, hyper={"lr": high, "weight_decay": 0.5}, annealing=0.7)
         drawn = [species(ask(2, j, inherited=top)) for j in range(300)]
@@ -38,6 +42,5 @@ def test_what_is_handed_down_stays_in_the_range_of_its_own_optimizer() -> None:
 
 
 def test_without_an_ancestor_everything_is_drawn_afresh() -> None:
-    species = inheriting((0.1, 1.5), (3e-4, 4e-3), gamma=0.7, schedule=Tail())
-    assert isinstance(species, HandedDown)
+    species = HANDED_DOWN
     assert [species(ask(1, j)) for j in range(20)] == [species.species(ask(1, j)) for j in range(20)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import esgd
-from esgd._networks import check_network
+from esgd._network_validation import check_network
 from esgd.errors import DataError, TaskError
 from esgd.genome import Genome, build
 from esgd.randomness import Seeds
