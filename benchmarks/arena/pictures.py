@@ -27,10 +27,14 @@ CONVERGED = 60  # epochs of the network that fine-tuning begins with
 Splits = tuple[tuple[Tensor, Tensor], ...]
 
 
-def fashion(seed: int, *, convolutional: bool) -> Supervised:
-    """Fashion-MNIST with an MLP, or with a small convolutional network."""
-    splits = _split(*_fashion(), seed=seed)
-    return _task(partial(convolutional, channels=1, stride=2, places=9) if convolutional else _perceptron, splits)
+def fashion_mlp(seed: int) -> Supervised:
+    """Fashion-MNIST with an MLP."""
+    return _task(_perceptron, _split(*_fashion(), seed=seed))
+
+
+def fashion_cnn(seed: int) -> Supervised:
+    """Fashion-MNIST with a small convolutional network."""
+    return _task(partial(convolutional, channels=1, stride=2, places=9), _split(*_fashion(), seed=seed))
 
 
 def photographs(seed: int) -> Supervised:

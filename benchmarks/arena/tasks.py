@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.arena.pictures import fashion, photographs, tuned_photographs
+from benchmarks.arena.pictures import fashion_cnn, fashion_mlp, photographs, tuned_photographs
 from benchmarks.arena.sequences import frames, text, utterances
 from benchmarks.arena.tables import TABLES, table
 from esgd.protocols import Task
@@ -24,8 +24,8 @@ class Contest:
 CONTESTS: Mapping[str, Contest] = {
     "digits": Contest(digits, 160),
     **{name: Contest(partial(table, name), 160) for name in TABLES},
-    "fashion-mlp": Contest(partial(fashion, convolutional=False), 120),
-    "fashion-cnn": Contest(partial(fashion, convolutional=True), 40),
+    "fashion-mlp": Contest(fashion_mlp, 120),
+    "fashion-cnn": Contest(fashion_cnn, 40),
     "cifar-cnn": Contest(photographs, 40),
     "cifar-tuned": Contest(tuned_photographs, 60),
     "an4-frames": Contest(frames, 100),

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import benchmarks.arena.__main__ as arena
+from benchmarks.arena import pictures
 from benchmarks.arena.arms import EVERY, GRID, VARIANTS, label
 from benchmarks.arena.compete import compete
 from benchmarks.arena.page import BEGIN, END, draw, insert, tables
 from benchmarks.arena.standings import HINDSIGHT, critical_difference, mean_ranks, paired, with_hindsight
+from benchmarks.arena.tasks import CONTESTS
 from benchmarks.children import ROOT
+from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.studies.digits import task as digits
 from esgd.work import Costs, expected_work
@@ -85,6 +89,18 @@ def test_the_page_has_the_best_rank_first_and_keeps_the_words_around_the_tables(
     draw(RUNS, tmp_path)
     assert (tmp_path / "ranks.png").stat().st_size > 1000
     assert (tmp_path / "anytime.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["fashion-mlp", "fashion-cnn", "cifar-cnn"])
+def test_the_networks_of_the_arena_take_its_pictures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(10, (sum(pictures.SIZES),), generator=generator)
+    for source, shape in (("_fashion", (1, 28, 28)), ("_photographs", (3, 16, 16))):
+        pixels = torch.randn(len(labels), *shape, generator=generator)
+        monkeypatch.setattr(pictures, source, lambda pixels=pixels: (pixels, labels))
+    task = CONTESTS[name].task(0)
+    loss = task.loss(task.model(), next(iter(task.batches(Seeds(0), {}))))
+    assert 1.0 < loss.item() < 10.0
 
 
 @pytest.mark.slow
