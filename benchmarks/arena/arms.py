@@ -93,7 +93,8 @@ VARIANTS: Mapping[str, Arm] = {
     "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
     "without offspring and rescaling": without(offspring=0, mates=1),
     "without rescaling": without(kinds=(Cloned(), MeanOfElites())),
-    "without going back": without(baggage=Uninterrupted()),
+    "without shrinking": without(baggage=Uninterrupted(returns=True)),
+    "without going back": without(baggage=Uninterrupted(shrink=rules.SHRINK)),
     "with SGD that is interrupted": without(baggage=Carried()),
     "without a changed policy for a trajectory that went back": without(
         species=_inherited(rules.RATES, returned=False)

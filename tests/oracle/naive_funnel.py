@@ -33,9 +33,12 @@ class NaiveFunnel(Naive):
     sizes: tuple[int, ...] = (6, 4, 3, 2, 2)
     epochs: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
     uninterrupted: bool = True
+    returns: bool = False  # to what is kept, if an SGD step has passed nothing fitter
+    shrink: float = 0.0  # of the parameters, where SGD begins without state
     drawn_kinds: tuple[str, ...] = ("",)
     random_rest: bool = False  # from all candidates but ends, not the fittest ends
     memory: float | None = None  # of an exponential average, in epochs
+    begun_smaller: int = 0
 
     def run_funnel(self) -> Iterator[list[Walker]]:
         self.module, self.generations = self.make_model(), len(self.epochs)
@@ -58,6 +61,9 @@ class NaiveFunnel(Naive):
         per_epoch = len(torch.arange(len(y)).split(self.batch_size))
         drawn = {name: value for name, value in policy.items() if name != "optimizer"}
         start = walker.row if walker.standing is None else walker.standing
+        if self.shrink and walker.optimizer is None and k > 1:
+            lost = self.shrink * torch.rand((), generator=self.random("sgd", k, j, "shrink"), dtype=torch.float64)
+            start, self.begun_smaller = walker.row * (1.0 - lost).to(walker.row.dtype), self.begun_smaller + 1
         torch.nn.utils.vector_to_parameters(start.clone(), self.module.parameters())
         adam = policy["optimizer"] == "adam"
         optimizer = (torch.optim.Adam if adam else torch.optim.SGD)(self.module.parameters(), **drawn, fused=True)
@@ -98,7 +104,9 @@ class NaiveFunnel(Naive):
         best = min(range(len(places)), key=lambda i: places[i][0])
         walker.fitness, walker.row, kept = places[best]
         walker.role = "held" if best == 0 else "moved" if best == 2 else "passed"
-        if self.uninterrupted:
+        if self.uninterrupted and self.returns and best == 0:
+            walker.optimizer, walker.kind, walker.standing = None, "", None
+        elif self.uninterrupted:
             walker.optimizer, walker.kind, walker.standing = state, kind, None if best == 2 else end
         elif best:
             walker.optimizer, walker.kind = kept, kind

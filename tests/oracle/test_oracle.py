@@ -122,6 +122,14 @@ def test_the_library_equals_a_funnel_written_naively(uninterrupted: bool, seed: 
 
 
 @pytest.mark.slow
+def test_the_library_equals_sgd_that_returns_and_begins_smaller_written_naively() -> None:
+    recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=Uninterrupted(returns=True, shrink=0.3))
+    naive = NaiveFunnel(mlp, TRAIN, FITNESS, 4, returns=True, shrink=0.3)
+    assert_equal_funnels(recipe, naive, uninterrupted=True)
+    assert naive.begun_smaller, "nothing was compared about it"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("uninterrupted", "seed"), [(True, 2), (False, 7)])
 def test_the_library_equals_clones_extrapolations_and_exponential_averages_written_naively(
     uninterrupted: bool, seed: int

@@ -130,7 +130,7 @@ def changing(draw: st.DrawFn) -> esgd.Recipe:
         species=draw(st.sampled_from([TAME, WILD])),
         backoff=draw(st.sampled_from([*CERTAIN, BestOfLooks(), BestOfLooks(looks=(0.3,), mean=0, ema=0.5)])),
         survival=Elitist(rest=draw(st.sampled_from([anyone, trajectories])), ranked=draw(st.booleans())),
-        baggage=draw(st.sampled_from([Fresh(), Carried(), Uninterrupted(), Uninterrupted(returns=True)])),
+        baggage=draw(st.sampled_from([Fresh(), Carried(), Uninterrupted(), Uninterrupted(returns=True, shrink=0.3)])),
     )
 
 

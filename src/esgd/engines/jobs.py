@@ -34,7 +34,8 @@ from esgd.genome import Row
 from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Birth, OptimizerState
-from esgd.protocols import Setup, Step
+from esgd.protocols import Setup, Step, shrinks
+from esgd.randomness import Seeds
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,14 +53,20 @@ class Train:
     def run(self, kernel: Kernel) -> JobResult[Outcome]:
         kernel.forget_order()
         given = self.start.take(self.numbers)
-        starts = [
-            replace(given.state(i), fitness=self.fitness[i], optimizer_state=self.optimizer_states[i])
-            for i in range(len(self.numbers))
-        ]
         seeds = [kernel.setup.seeds.at("sgd", self.step.k, j) for j in self.numbers]
+        starts = [self._start(i, given.state(i), seeds[i], kernel.setup) for i in range(len(self.numbers))]
         stack, outcomes, work = kernel.train(starts, self.policies, seeds, self.step)
         self.into.put(self.numbers, stack)
         return JobResult(outcomes, work)
+
+    def _start(self, i: int, state: NetworkState, seeds: Seeds, setup: Setup) -> NetworkState:
+        """Where SGD begins: at the individual, where it stood before, or, without state, at smaller parameters."""
+        brought, most = self.optimizer_states[i], shrinks(setup.baggage)
+        if most and brought is None and self.step.k > 1:
+            factor = 1.0 - most * float(torch.rand((), generator=seeds("shrink"), dtype=torch.float64))
+            smaller = _recombined(setup, state.row[None], (factor,))
+            brought = OptimizerState("", {}).at(smaller, state.buffers)
+        return replace(state, fitness=self.fitness[i], optimizer_state=brought)
 
     def __str__(self) -> str:
         which = ", ".join(str(j) for j in self.numbers)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from esgd._validation import check_flag
+from esgd._validation import check_field, check_flag
 from esgd.population import OptimizerState
+
+_SHRINK = "SGD without state begins at parameters times a number drawn from [1 − shrink, 1]. Use 0.2, or 0 for none."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +47,18 @@ class Uninterrupted:
     What is kept is then the best place that a trajectory has passed, and the guarantee is about these. With `returns`,
     a trajectory whose SGD step has passed nothing fitter begins again at that place, without state: it over-fits, or
     its rate is too high.
+
+    With `shrink`, SGD that begins without state, that of an offspring or after a return, does not begin at the
+    individual itself but at its parameters times a number drawn from [1 − shrink, 1]: smaller weights are less certain
+    and learn anew what they forget ("shrink and perturb", Ash and Adams, 2020). What is kept does not change.
     """
 
     returns: bool = False
+    shrink: float = 0.0
 
     def __post_init__(self) -> None:
         check_flag(self, "returns")
+        check_field(self, "shrink", at_least=0, at_most=1, meaning=_SHRINK)
 
     @property
     def keeps(self) -> bool:

@@ -23,6 +23,7 @@ from esgd.protocols.operators import (
     Trajectory,
     continues,
     returns,
+    shrinks,
     takes_layout,
 )
 from esgd.protocols.tasks import (
@@ -91,5 +92,6 @@ __all__ = [
     "Weighted",
     "continues",
     "returns",
+    "shrinks",
     "takes_layout",
 ]

@@ -259,6 +259,11 @@ def returns(baggage: Baggage) -> bool:
     return bool(getattr(baggage, "returns", False))
 
 
+def shrinks(baggage: Baggage) -> float:
+    """By which share of them parameters shrink at most where SGD begins without state; a rule says so with `shrink`."""
+    return float(getattr(baggage, "shrink", 0.0))
+
+
 class Pull(Protocol):
     """A pull towards a fixed row in the SGD step: how strong, and every how many steps; none at first."""
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import esgd
 from esgd.errors import RecipeError
-from esgd.operators import Carried, CarriedByMate, Fresh, Gaussian, Never, PerGeneration
+from esgd.operators import BestOfLooks, Carried, CarriedByMate, Fresh, Gaussian, Never, PerGeneration, Uninterrupted
 from esgd.population import OptimizerState
 from esgd.species import Adam, Choice, Fixed, Optimizer, Sgd
-from tests.small import classify, random_data
+from tests.small import classify, mlp, random_data
 
 MOMENTUM = esgd.Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9})
 ADAM = esgd.Policy(optimizer="adam", hyper={"lr": 0.01})
@@ -138,3 +139,34 @@ def test_a_keyword_that_changes_what_the_state_is_made_of_does_not_break_the_run
     species = Adam(lr=0.01, hyper={"amsgrad": Choice((True, False))})
     generation = last(Carried(), species, generations=5, sgd_epochs=1)
     assert generation.population.fitness.isfinite().all()
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_sgd_that_begins_without_state_begins_smaller(engine: str) -> None:
+    """Nothing is learnt and smaller is fitter, so what is kept of generation 2 is where its SGD began."""
+    still = esgd.Policy(optimizer="sgd", hyper={"lr": 0.0})
+    x, _ = random_data(48)
+    task = esgd.Supervised(mlp, F.mse_loss, train=(x, torch.zeros(48, 3)), fitness=(x[:1] * 1e3, torch.zeros(1, 3)))
+    recipe = esgd.Recipe(
+        population=2,
+        evolution_steps=0,
+        generations=3,
+        sgd_epochs=1,
+        species=Fixed(policy=still),
+        backoff=BestOfLooks(looks=(), mean=0.0),
+        baggage=Uninterrupted(returns=True, shrink=0.3),
+    )
+    first, second, third = (
+        generation.population.rows for generation in esgd.evolve(task, recipe, seed=0, engine=engine)
+    )
+    factors = second / first
+    assert torch.allclose(factors, factors[:, :1].expand_as(factors))
+    assert all(0.7 < factor < 1.0 for factor in factors[:, 0].tolist())
+    assert factors[0, 0] != factors[1, 0]
+    assert torch.equal(third, second)
+
+
+@pytest.mark.parametrize("shrink", [-0.1, 1.5, float("nan"), "0.2"])
+def test_a_share_to_shrink_by_that_cannot_be_is_refused(shrink: Any) -> None:
+    with pytest.raises(RecipeError, match="shrink"):
+        Uninterrupted(shrink=shrink)
