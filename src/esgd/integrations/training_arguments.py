@@ -132,13 +132,11 @@ def check_arguments(args: Any) -> None:
             f"huggingface_hub.upload_folder; or use save_strategy='no', and no run is kept."
         )
     select, _ = selection_of(args)
-    for name in NOT_IN_SELECTION:
-        if select is not None and name in given:
-            raise RecipeError(
-                f"{name}={getattr(args, name)!r} cannot be used with metric_for_best_model={select!r}: selection gives "
-                f"compute_metrics the predictions and labels of the whole eval_dataset. Leave it out, or select by the "
-                f"loss."
-            )
+    for argument in unlike_selection(args) if select is not None else ():
+        raise RecipeError(
+            f"{argument} cannot be used with metric_for_best_model={select!r}: selection gives compute_metrics the "
+            f"predictions and labels of the whole eval_dataset. Leave it out, or select by the loss."
+        )
     for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
         if (value := word(getattr(args, name))) not in known:
             raise RecipeError(
@@ -152,6 +150,12 @@ def check_arguments(args: Any) -> None:
             f"TrainingArguments. 'cosine_with_min_lr' has {' or '.join(LOWEST)}. For others use "
             f"recipe=Recipe(species=…)."
         )
+
+
+def unlike_selection(args: Any) -> list[str]:
+    """The arguments that were set and let `compute_metrics` be called otherwise than selection calls it."""
+    given = _set(args)
+    return [f"{name}={getattr(args, name)!r}" for name in NOT_IN_SELECTION if name in given]
 
 
 def ignored(args: Any) -> list[str]:

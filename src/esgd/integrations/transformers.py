@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -27,6 +28,7 @@ from esgd.integrations.training_arguments import (
     folder_of,
     ignored,
     selection_of,
+    unlike_selection,
     work_of,
 )
 from esgd.integrations.training_species import decay_groups, species_of
@@ -121,6 +123,7 @@ class EsgdTrainer:
             )
         if rest := ignored(args):
             warnings.warn(f"TrainingArguments that are not followed: {', '.join(rest)}.", stacklevel=2)
+        unlike = unlike_selection(args)  # before there is a Trainer, whose devices new TrainingArguments would reset
         with global_randomness(args.seed):  # a Trainer seeds global generators, too
             network = _network(model_init, model)
             self._trainer: Any = package.Trainer(
@@ -134,7 +137,7 @@ class EsgdTrainer:
                 preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             )
         self.args, self.budget, self.engine, self.trackers = args, budget, engine, tuple(trackers)
-        self.task = self._task(network.cpu(), select, mode)
+        self.task = self._task(network.cpu(), select, mode, unlike)
         self.recipe = recipe or self._recipe(network, len(train_dataset))
         self.result: Result | None = None
 
@@ -206,7 +209,7 @@ class EsgdTrainer:
         """Write `trainer_state.json`, as `Trainer.save_state` does. What a run continues from is in `esgd`."""
         self._trainer.save_state()
 
-    def _task(self, network: nn.Module, select: str | None, mode: str) -> Supervised:
+    def _task(self, network: nn.Module, select: str | None, mode: str, unlike: list[str]) -> Supervised:
         names = self._trainer.label_names
         if select is not None and len(names) != 1:
             raise TaskError(
@@ -215,7 +218,7 @@ class EsgdTrainer:
             )
         args, collate = self.args, self._collator(network)
         loader = partial(DataLoader, collate_fn=collate, num_workers=args.dataloader_num_workers)
-        metric = _Metric(self._trainer.compute_metrics, self._trainer.preprocess_logits_for_metrics, select)
+        metrics = _Metrics(self._trainer.compute_metrics, self._trainer.preprocess_logits_for_metrics, select)
         return Supervised(
             Copies(network),
             WithOutputs(hidden=_hidden(network)),
@@ -226,11 +229,25 @@ class EsgdTrainer:
                 drop_last=args.dataloader_drop_last,
             ),
             fitness=loader(self._trainer.eval_dataset, batch_size=args.per_device_eval_batch_size),
-            metrics={select: metric} if select else {},
+            metrics={select or "compute_metrics": metrics} if self._measures(select, unlike) else {},
             select=select,
             mode=mode,
             target=names[0] if len(names) == 1 else None,
         )
+
+    def _measures(self, select: str | None, unlike: list[str]) -> bool:
+        """Whether what compute_metrics returns for the best network is in the history."""
+        if select is not None or self._trainer.compute_metrics is None or self.args.prediction_loss_only:
+            return select is not None
+        names = self._trainer.label_names
+        reasons = unlike + ([] if len(names) == 1 else [f"label_names={names!r}"])
+        if reasons:
+            warnings.warn(
+                f"compute_metrics is called by evaluate and predict only, and its metrics are not in the history: "
+                f"{', '.join(reasons)}.",
+                stacklevel=4,
+            )
+        return not reasons
 
     def _recipe(self, network: nn.Module, samples: int) -> Recipe:
         decaying = frozenset(self._trainer.get_decay_parameter_names(network))
@@ -282,12 +299,12 @@ class WithOutputs(OfModel):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-class _Metric:
-    """One of the metrics that `compute_metrics` gives, which sees predictions and labels of the whole split, as
-    `Trainer` gathers them: batches of unequal length are padded with −100."""
+class _Metrics:
+    """The numbers that `compute_metrics` gives, without `eval_` in front. It sees predictions and labels of the whole
+    split, as `Trainer` gathers them: batches of unequal length are padded with −100."""
 
-    def __init__(self, compute: Any, preprocess: Any, name: str | None) -> None:
-        self._compute, self._preprocess, self._name = compute, preprocess, name
+    def __init__(self, compute: Any, preprocess: Any, select: str | None) -> None:
+        self._compute, self._preprocess, self._select = compute, preprocess, select
         self._gathered: Any = None
 
     def reset(self) -> None:
@@ -302,18 +319,24 @@ class _Metric:
         known, batch = self._gathered, gathering.nested_numpify((seen, target))
         self._gathered = batch if known is None else gathering.nested_concat(known, batch, padding_index=PADDING)
 
-    def compute(self) -> float:
+    def compute(self) -> dict[str, float]:
         from transformers import EvalPrediction
 
         predictions, labels = self._gathered
         found = self._compute(EvalPrediction(predictions=predictions, label_ids=labels))
-        for name in (self._name, f"eval_{self._name}"):  # a Trainer adds eval_ to names that are without
-            if name in found:
-                return float(found[name])
-        raise RecipeError(
-            f"metric_for_best_model={self._name!r} is not among what compute_metrics returned: {sorted(found)}. "
-            f"{did_you_mean(str(self._name), found)}"
-        )
+        numbers = {str(name).removeprefix("eval_"): float(value) for name, value in found.items() if _is_number(value)}
+        if self._select is not None and self._select not in numbers:
+            raise RecipeError(
+                f"metric_for_best_model={self._select!r} is not among the numbers that compute_metrics returned: "
+                f"{sorted(numbers)}. {did_you_mean(self._select, numbers)}"
+            )
+        numbers.pop("loss", None)  # the fitness, unless a metric is
+        return numbers
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a metric can be drawn as a curve; `Trainer` also takes lists and texts."""
+    return isinstance(value, int | float | np.number | np.bool_ | np.ndarray | Tensor) and np.size(value) == 1
 
 
 def _hidden(network: nn.Module) -> tuple[str, ...]:

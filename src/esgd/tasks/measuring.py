@@ -41,13 +41,22 @@ class Measurement:
             self._keep(output, target)
 
     def values(self) -> dict[str, Tensor]:
-        """The metrics by name, each a float64 scalar."""
-        found = {name: total / self._samples for name, total in self._sums.items()}
-        found |= {name: scalar(each.compute(), _whose(name)) for name, each in self._accumulating.items()}
+        """The metrics by name, each a float64 scalar. A metric that returns a dict of numbers is several."""
+        found: dict[str, Any] = {name: total / self._samples for name, total in self._sums.items()}
+        found |= {name: each.compute() for name, each in self._accumulating.items()}
         if self._whole:
             output, target = _joined(self._outputs, self._first), _joined(self._targets, self._first)
-            found |= {name: scalar(metric(output, target), _whose(name)) for name, metric in self._whole.items()}
-        return {name: found[name] for name in self._names}
+            found |= {name: metric(output, target) for name, metric in self._whole.items()}
+        values = dict[str, Tensor]()
+        for given in self._names:
+            for name, value in _several(given, found[given]).items():
+                if name in values or (name != given and name in ("loss", *self._names)):
+                    raise TaskError(
+                        f"{_whose(given)} returned a number for {name!r}, which is the name of another one. Return it "
+                        f"under another name."
+                    )
+                values[name] = scalar(value, _whose(name))
+        return values
 
     @property
     def _first(self) -> str:
@@ -76,6 +85,11 @@ def _joined(batches: list[Any], name: str) -> Any:
             f"{_whose(name)} is given all outputs and targets of a split at once, and these batches cannot be joined: "
             f"{error}. Write averaged(…) around it, or give an object with reset, update(output, target) and compute."
         ) from error
+
+
+def _several(given: str, found: Any) -> dict[str, Any]:
+    """What a metric has returned, by name."""
+    return {str(name): value for name, value in found.items()} if isinstance(found, Mapping) else {given: found}
 
 
 def _on_cpu(leaf: Any) -> Any:

@@ -7,6 +7,8 @@
 | an object with `reset`, `update(output, target)`  | batch by batch, as it wants     | what it keeps                  |
 | and `compute`, as torchmetrics have               |                                 |                                |
 | a function of one argument                        | the network alone, in eval mode | what it keeps                  |
+
+A function of the whole split, or `compute`, may return a dict: its numbers are metrics under their own names.
 """
 
 from __future__ import annotations

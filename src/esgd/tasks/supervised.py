@@ -257,7 +257,10 @@ class Supervised:
         measured, sign = Measurement({name: self._metrics.of_split[name]}), 1 if mode == "min" else -1
         for part in self._on_device(self._fitness, module) if batch is None and self._fitness else [batch]:
             self._measure(measured, self._objective.output(module, part, self._form), part)
-        return sign * measured.values()[name] * (1 if batch is None else self.size(batch))
+        values = measured.values()
+        if name not in values:
+            raise TaskError(f"select={name!r} is not among what that metric returned. {did_you_mean(name, values)}")
+        return sign * values[name] * (1 if batch is None else self.size(batch))
 
     def _summed(self, values: Tensor, batch: Batch) -> Tensor:
         """A loss, which is a mean or one value per sample, as a sum over the batch."""
@@ -288,7 +291,7 @@ class Supervised:
         if self._fitness is None or not self._metrics.of_split:
             return {}
         means, _ = self._means("fitness", self._fitness, module, self._metrics.of_split)
-        return {name: means[name] for name in self._metrics.of_split}
+        return {name: value for name, value in means.items() if name != "loss"}
 
     @torch.no_grad()
     def test(self, module: nn.Module) -> dict[str, float]:

@@ -27,6 +27,7 @@ from esgd.work import Costs, expected_work
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
+from esgd.integrations.curves import curves  # noqa: E402
 from esgd.integrations.transformers import EsgdTrainer  # noqa: E402
 
 WORDS = ["[PAD]", "[UNK]", "good", "fine", "bad", "poor", "film", "plot", "the", "a"]
@@ -163,6 +164,31 @@ def test_a_metric_can_be_what_selection_goes_by(tmp_path: Path) -> None:
         trainer(tmp_path, args=arguments(tmp_path, metric_for_best_model="f1"), compute_metrics=None)
 
 
+def test_all_numbers_of_compute_metrics_are_in_the_history_and_in_trackers(tmp_path: Path) -> None:
+    def several(prediction: Any) -> dict[str, Any]:
+        share = prediction.label_ids.mean()
+        right = (prediction.predictions[0].argmax(-1) == prediction.label_ids).mean()
+        others = {"loss": 9.0, "table": [[1, 2], [3, 4]], "kind": "binary"}
+        return {"accuracy": right, "eval_share": share, **others}
+
+    recipe = Recipe(population=2, offspring=2, mates=1, elites=1, generations=2, sgd_epochs=1)
+    for select in (None, "accuracy"):
+        args = arguments(tmp_path / str(select), metric_for_best_model=select)
+        population = trainer(tmp_path, TwoOutputs, args=args, compute_metrics=several, recipe=recipe)
+        result = population.train()
+        found = population.evaluate()
+        expected = {name: pytest.approx(found[f"eval_{name}"]) for name in ("accuracy", "share")}
+        assert result.history[-1]["metrics"] == expected
+        assert curves(result.history[-1])["metrics/share"] == expected["share"]
+
+
+def test_metrics_that_are_called_in_another_way_are_named_and_left_to_evaluate(tmp_path: Path) -> None:
+    args = arguments(tmp_path, eval_do_concat_batches=False)
+    with pytest.warns(UserWarning, match="not in the history: eval_do_concat_batches=False.$"):
+        population = trainer(tmp_path, args=args, recipe=Recipe())
+    assert population.task.fitness_metrics(population.model) == {}
+
+
 class TwoOutputs(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +255,7 @@ def test_batches_of_unequal_length_are_gathered_for_a_metric_as_by_trainer(tmp_p
 
 def test_scripts_of_trainer_continue_a_run_and_write_its_metrics(tmp_path: Path) -> None:
     recipe = Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
-    population = trainer(tmp_path, TwoOutputs, recipe=recipe)
+    population = trainer(tmp_path, TwoOutputs, recipe=recipe, compute_metrics=None)
     with pytest.raises(RecipeError, match="resume_from_checkpoint='checkpoint-3' is a checkpoint of one network"):
         population.train(resume_from_checkpoint="checkpoint-3")
     population.train(resume_from_checkpoint=True)
@@ -249,15 +275,15 @@ def test_a_run_continues_only_from_the_network_that_it_began_with(tmp_path: Path
         nn.init.constant_(network.out.bias, 0.5)
         return network
 
-    begun = trainer(tmp_path, TwoOutputs, recipe=recipe).train()
+    begun = trainer(tmp_path, TwoOutputs, recipe=recipe, compute_metrics=None).train()
     with pytest.raises(RunError, match="began as has other weights than the one that is given now"):
-        trainer(tmp_path, pretrained, recipe=recipe).train()
-    assert trainer(tmp_path, TwoOutputs, recipe=recipe).train().fitness == begun.fitness
+        trainer(tmp_path, pretrained, recipe=recipe, compute_metrics=None).train()
+    assert trainer(tmp_path, TwoOutputs, recipe=recipe, compute_metrics=None).train().fitness == begun.fitness
     file = tmp_path / "esgd" / "manifest.json"
     manifest = json.loads(file.read_text())
     del manifest["start"]  # as an earlier version wrote it
     file.write_text(json.dumps(manifest))
-    assert trainer(tmp_path, pretrained, recipe=recipe).train().fitness == begun.fitness
+    assert trainer(tmp_path, pretrained, recipe=recipe, compute_metrics=None).train().fitness == begun.fitness
 
 
 def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:

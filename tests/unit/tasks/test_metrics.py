@@ -91,6 +91,29 @@ def test_what_cannot_be_a_metric_is_refused_by_name(metric: Any, words: str) -> 
         task(metric=metric)
 
 
+def test_a_metric_may_return_several_numbers_by_name() -> None:
+    def extremes(output: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return {"low": output.min(), "high": output.max()}
+
+    measured = task(extremes=extremes, error=error_rate)
+    module = network()
+    assert list(measured.test(module)) == ["loss", "low", "high", "error"]
+    assert list(measured.fitness_metrics(module)) == ["low", "high", "error"]
+
+
+@pytest.mark.parametrize("name", ["loss", "error"])
+def test_one_of_several_numbers_with_the_name_of_another_is_refused(name: str) -> None:
+    with pytest.raises(TaskError, match=f"'both' returned a number for '{name}', which is the name of another one"):
+        task(both=lambda output, target: {name: 1.0}, error=error_rate).test(network())
+
+
+def test_selection_by_a_number_that_a_metric_does_not_return_is_refused() -> None:
+    scores = {"f1": lambda output, target: {"F1": 1.0}}
+    selecting = Supervised(network, F.cross_entropy, train=(X, Y), fitness=(X, Y), metrics=scores, select="f1")
+    with pytest.raises(TaskError, match=r"select='f1' is not among what that metric returned\. Known: F1\."):
+        selecting.fitness(network(), None)
+
+
 def test_a_metric_that_returns_no_number_is_named() -> None:
     with pytest.raises(TaskError, match="the metric 'size' returned 'large', which is not one number"):
         task(size=lambda module: "large").test(network())
