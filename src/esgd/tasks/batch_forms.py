@@ -1,11 +1,14 @@
 """What a batch consists of: the inputs of a network, the target, and how many samples there are.
 
-| a batch is …            | the network is called as | the target is     | its samples are those of …              |
-|-------------------------|--------------------------|-------------------|-----------------------------------------|
-| a tuple or list         | `network(*inputs)`       | the last item     | the target                              |
-| a dict                  | `network(**inputs)`      | `batch["labels"]` | the first tensor                        |
-| an object, as of graphs | `network(batch)`         | `batch.y`         | `num_graphs`, `batch_size`, `len(…)`    |
+| a batch is …         | the network is called as | the target is     | its samples: the first of these               |
+|----------------------|--------------------------|-------------------|-----------------------------------------------|
+| a tuple or list      | `network(*inputs)`       | the last item     | length of the target                          |
+| a dict               | `network(**inputs)`      | `batch["labels"]` | entry `num_graphs` or `batch_size`; length of |
+|                      |                          |                   | the target; one length of all tensors         |
+| an object, as graphs | `network(batch)`         | `batch.y`         | `num_graphs`, `batch_size`; length of the     |
+|                      |                          |                   | target; `len(batch)`                          |
 
+Where none of them tells, as in a dict without a target whose tensors differ in length, the batch is refused.
 `Supervised(target=…)` gives the target of a dict or an object another name, and `batch_length=` is a function of a
 batch where its samples cannot be counted like this.
 """
@@ -28,6 +31,9 @@ from esgd.tasks.soft_targets import plain_target
 
 IN_DICTS, IN_OBJECTS = "labels", "y"
 """How targets are called by those who have such batches: Hugging Face, PyTorch Geometric."""
+
+COUNTED = ("num_graphs", "batch_size")
+"""How the number of samples is called: PyTorch Geometric; DGL, tensordict."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +79,23 @@ class BatchForm:
                     f"batch_length returned {counted!r} for a batch. It must return how many samples it has."
                 )
             return counted
-        found = _samples(batch)
+        found = self._samples(batch)
         if found is None:
             raise TaskError(
-                f"it is not known how many samples a {_described(batch)} has. Give Supervised(batch_length=…), a "
-                f"function of a batch that returns their number."
+                f"it is not known how many samples a {_described(batch)} has{_lengths_of(batch)}. Give "
+                f"batch_length=…, a function of a batch that returns their number."
             )
         return found
+
+    def _samples(self, batch: Batch) -> int | None:
+        if isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+            return _of_tuple(batch)
+        if isinstance(batch, Mapping):
+            return _of_mapping(batch, self.target_name or IN_DICTS)
+        target = None if isinstance(batch, Tensor) else getattr(batch, self.target_name or IN_OBJECTS, None)
+        if isinstance(target, Tensor) and target.dim() and _told(batch) is None:
+            return len(target)
+        return _length(batch)
 
     def _name(self, batch: Batch) -> str:
         """The name of the target, if the batch has it."""
@@ -121,15 +137,28 @@ def _not_taken(network: nn.Module, inputs: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in inputs if name not in parameters]
 
 
-def _samples(batch: Batch) -> int | None:
-    if isinstance(batch, PackedSequence):
-        return int(batch.batch_sizes[0])
-    if isinstance(batch, tuple | list):
-        return _of_tuple(batch)
-    if isinstance(batch, Mapping):
-        tensors = [item for item in batch.values() if isinstance(item, Tensor)]
-        return next((n for item in (*tensors, *batch.values()) if (n := _length(item)) is not None), None)
-    return _length(batch)
+def _of_mapping(batch: Mapping[Any, Any], target: str) -> int | None:
+    """What it says itself; those of the target; the one length of all tensors or, where there are none, of the rest."""
+    for name in COUNTED:
+        if is_count(batch.get(name)):
+            return int(batch[name])
+    if target in batch and (known := _length(plain_target(batch[target]))) is not None:
+        return known
+    lengths = _lengths(batch)
+    return next(iter(lengths.values())) if len(set(lengths.values())) == 1 else None
+
+
+def _lengths(batch: Mapping[Any, Any]) -> dict[str, int]:
+    """Of its tensors, by name; of everything that has a length where there is no tensor that has one."""
+    known = {str(name): n for name, item in batch.items() if (n := _length(item)) is not None}
+    tensors = {str(name) for name, item in batch.items() if isinstance(item, Tensor)}
+    return {name: n for name, n in known.items() if name in tensors} or known
+
+
+def _lengths_of(batch: Batch) -> str:
+    """The lengths that contradict each other, for a sentence."""
+    lengths = _lengths(batch) if isinstance(batch, Mapping) else {}
+    return f": the lengths are {', '.join(f'{name} {n}' for name, n in lengths.items())}" if lengths else ""
 
 
 def _of_tuple(batch: tuple[Any, ...] | list[Any]) -> int | None:
@@ -146,14 +175,23 @@ def _of_tuple(batch: tuple[Any, ...] | list[Any]) -> int | None:
 def _length(item: Any) -> int | None:
     if isinstance(item, Tensor):
         return len(item) if item.dim() else None
-    if isinstance(item, PackedSequence | Mapping):
-        return _samples(item)
-    for name in ("num_graphs", "batch_size"):
+    if isinstance(item, PackedSequence):
+        return int(item.batch_sizes[0])
+    if isinstance(item, Mapping):
+        return _of_mapping(item, IN_DICTS)
+    if (told := _told(item)) is not None:
+        return told
+    return len(item) if isinstance(item, Sized) and not isinstance(item, str) else None
+
+
+def _told(item: Any) -> int | None:
+    """How many samples an object says that it has."""
+    for name in COUNTED:
         found = getattr(item, name, None)
         found = found[0] if isinstance(found, torch.Size) and len(found) else found
         if is_count(found):
             return int(found)
-    return len(item) if isinstance(item, Sized) and not isinstance(item, str) else None
+    return None
 
 
 def _checked(batch: tuple[Any, ...] | list[Any]) -> tuple[Any, ...] | list[Any]:

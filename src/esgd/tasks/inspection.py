@@ -39,6 +39,7 @@ def concerns(
     for each in samples:
         yield from _not_finite(each)
     if train is not None:
+        yield from _length(train)
         yield from _inputs(train, network)
         yield from _targets(train, loss)
         yield from _shapes(train, loss, network)
@@ -57,6 +58,18 @@ def search(split: Source, form: BatchForm) -> Iterator[Concern]:
         if found or samples is None:
             yield from found
             return
+
+
+def _length(train: Samples) -> Iterator[Concern]:
+    """A batch whose length is not along the samples."""
+    read = len(train.indices)
+    if train.counted != read:
+        yield (
+            "length",
+            f"A batch of {read} samples of train counts as {train.counted}: so long is its target, or what else is "
+            f"counted. A mean over a split weighs batches by it. Give batch_length=, a function of a batch that "
+            f"returns how many samples it has.",
+        )
 
 
 def _not_finite(samples: Samples) -> Iterator[Concern]:

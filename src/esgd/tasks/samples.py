@@ -19,13 +19,15 @@ READ = 128  # samples of a dataset: each has to be read, and perhaps decoded
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Some samples of a split: inputs and targets, stacked; what is no tensor is None. `indices` are their places."""
+    """Some samples of a split: inputs and targets, stacked; what is no tensor is None. `indices` are their places, and
+    `counted` is how many samples such a batch counts as."""
 
     name: str
     inputs: tuple[Tensor | None, ...]
     target: Tensor | None
     indices: Tensor
     total: int
+    counted: int
 
     @property
     def whole(self) -> bool:
@@ -58,15 +60,15 @@ def some_samples(name: str, split: Source | None, form: BatchForm) -> Samples | 
 
 
 def read_samples(name: str, split: Tensors | Mapped, chosen: Tensor, form: BatchForm) -> Samples | None:
-    """The samples at these places; None where a batch has no inputs and target to tell apart."""
+    """The samples at these places; None where a batch has no inputs and target to tell apart, or no known length."""
     few = split if len(chosen) == split.samples and isinstance(split, Tensors) else split.some(chosen)
     ((_, batch),) = few.parts(len(chosen))
     try:
-        items = [*form.inputs(batch), form.target(batch)]
+        items, counted = [*form.inputs(batch), form.target(batch)], form.size(batch)
     except TaskError:
         return None  # a loss of (model, batch) needs no target, and another one refuses such a batch in its own words
     *inputs, target = (item.detach().cpu() if isinstance(item, Tensor) else None for item in items)
-    return Samples(name, tuple(inputs), target, chosen, split.samples)
+    return Samples(name, tuple(inputs), target, chosen, split.samples, counted)
 
 
 def evenly_spaced(total: int, most: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
+from torch.utils.data import DataLoader
 
 import esgd
 from esgd import Supervised
@@ -121,6 +124,13 @@ def test_an_ensemble_of_networks_that_take_names_is_scored_by_its_mean() -> None
         _ = own.average
 
 
+class Told(SimpleNamespace):
+    """An object whose len() is the number of its attributes, as that of a graph is."""
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -131,8 +141,16 @@ def test_an_ensemble_of_networks_that_take_names_is_scored_by_its_mean() -> None
         ({"id": ["a", "b"], "x": torch.zeros(2, 5)}, 2),
         ({"scale": torch.tensor(1.0), "text": ["a", "b", "c"]}, 3),
         (torch.zeros(4, 2), 4),
+        ({"nodes": torch.zeros(9, 2), "edges": torch.zeros(2, 20), "labels": torch.zeros(3)}, 3),
+        ({"nodes": torch.zeros(9, 2), "labels": torch.zeros(9), "num_graphs": 4}, 4),
+        ((torch.zeros(9, 2), {"boxes": torch.zeros(7, 4), "labels": torch.zeros(3)}), 3),
+        (Told(x=torch.zeros(9, 2), y=torch.zeros(3)), 3),
+        (Told(x=torch.zeros(9, 2), y=torch.zeros(9), batch_size=3), 3),
     ],
-    ids=["a pair", "two targets", "images of any size", "packed", "a dict", "text", "inputs"],
+    ids=[
+        *("a pair", "two targets", "images of any size", "packed", "a dict", "text", "inputs"),
+        *("graphs in a dict", "nodes in a dict", "a dict as target", "an object", "an object that says it"),
+    ],
 )
 def test_the_samples_of_a_batch_are_counted_in_every_form(batch: Any, samples: int) -> None:
     assert BatchForm().size(batch) == samples
@@ -148,6 +166,57 @@ def test_samples_that_cannot_be_counted_are_refused_unless_a_function_counts_the
     assert BatchForm(length=lambda batch: 7).size(Opaque()) == 7
     with pytest.raises(TaskError, match="batch_length returned 0.5"):
         BatchForm(length=lambda batch: 0.5).size(Opaque())  # type: ignore[arg-type, return-value]
+
+
+def test_tensors_of_different_lengths_without_a_target_are_refused_with_their_lengths() -> None:
+    batch = {"nodes": torch.zeros(9, 2), "edges": torch.zeros(2, 20), "y": torch.zeros(3)}
+    with pytest.raises(TaskError, match=r"'y' has: the lengths are nodes 9, edges 2, y 3\. Give batch_length="):
+        BatchForm().size(batch)
+    assert BatchForm(target_name="y").size(batch) == 3
+
+
+def test_the_fitness_of_graphs_in_dicts_is_a_mean_over_graphs() -> None:
+    sizes = [2, 3, 1, 4, 2, 5]
+
+    def joined(graphs: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+        nodes, labels = zip(*graphs, strict=True)
+        number = torch.repeat_interleave(torch.arange(len(nodes)), torch.tensor([len(each) for each in nodes]))
+        return {"nodes": torch.cat(nodes), "graph": number, "labels": torch.stack(labels)}
+
+    class Pooled(nn.Linear):
+        def forward(self, nodes: Tensor, graph: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.zeros(int(graph.max()) + 1, 2).index_add(0, graph, super().forward(nodes))
+
+    generator = torch.Generator().manual_seed(0)
+    graphs = [(torch.randn(size, 3, generator=generator), torch.tensor(size % 2)) for size in sizes]
+    loader = DataLoader(graphs, batch_size=4, shuffle=True, collate_fn=joined)  # type: ignore[arg-type]
+    own = lambda output, target: F.cross_entropy(output, target)  # noqa: E731  # whose weights are not known
+    task = Supervised(partial(Pooled, 3, 2), own, train=loader, fitness=loader)
+    network = task.model()
+    with torch.no_grad():
+        found = sum(float(task.fitness(network, batch)) for _, batch in task.parts())
+        whole = joined(graphs)
+        expected = F.cross_entropy(network(whole["nodes"], whole["graph"]), whole["labels"], reduction="sum")
+    assert found == pytest.approx(float(expected), rel=1e-5)
+    assert not [kind for kind, _ in task.look(network) if kind == "length"]
+
+
+def test_a_batch_that_counts_as_other_than_its_samples_is_noted() -> None:
+    def by_time(samples: list[Any]) -> tuple[Tensor, Tensor]:
+        x, y = zip(*samples, strict=True)
+        return torch.stack(x, dim=1), torch.stack(y, dim=1)
+
+    series = [(torch.zeros(7, 3), torch.zeros(7, 2)) for _ in range(12)]
+    given = {"train": series, "fitness": series, "collate_fn": by_time}
+    task, told = (
+        Supervised(lambda: nn.Linear(3, 2), F.mse_loss, **given, batch_length=length)
+        for length in (None, lambda batch: batch[0].shape[1])
+    )
+    notes = [text for kind, text in task.look(task.model()) if kind == "length"]
+    assert len(notes) == 1
+    assert "batch of 12 samples of train counts as 7" in notes[0]
+    assert "batch_length=" in notes[0]
+    assert not [text for kind, text in told.look(told.model()) if kind == "length"]
 
 
 @pytest.mark.parametrize(
