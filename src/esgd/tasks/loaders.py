@@ -32,6 +32,7 @@ from esgd.protocols import Batch
 from esgd.randomness import handle
 from esgd.tasks.datasets import Iterated, Mapped
 from esgd.tasks.orders import Grouped, Order, Sampled, Shuffled, Straight
+from esgd.tasks.own_generators import generator_notes
 from esgd.tasks.reading_processes import plain
 from esgd.tasks.sources import Concern, Source, Stream
 
@@ -41,12 +42,13 @@ OPTIONS = ("timeout", "worker_init_fn", "multiprocessing_context", "prefetch_fac
 def of_loader(name: str, loader: DataLoader[Any]) -> Source:
     """The source that reads what a loader reads."""
     own = type(loader).__iter__ is not DataLoader.__iter__
+    kept = generator_notes(name, dataset=loader.dataset, collate_fn=loader.collate_fn)
     if own or (loader.batch_sampler is None and not _is_iterable(loader)):
-        return Stream(Rereading(loader), type(loader).__name__, (_as_it_is(name, loader),))
+        return Stream(Rereading(loader), type(loader).__name__, (_as_it_is(name, loader), *kept))
     options = {option: getattr(loader, option) for option in OPTIONS} if loader.num_workers else {}
     if _is_iterable(loader):
         if loader.batch_size is None:
-            return Stream(Rereading(loader), type(loader.dataset).__name__)
+            return Stream(Rereading(loader), type(loader.dataset).__name__, kept)
         return Iterated(
             loader.dataset,  # type: ignore[arg-type]
             loader.num_workers,
@@ -54,6 +56,7 @@ def of_loader(name: str, loader: DataLoader[Any]) -> Source:
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
             options=options,
+            notes=kept,
         )
     order, notes = _order(name, loader)
     return Mapped(
@@ -63,7 +66,7 @@ def of_loader(name: str, loader: DataLoader[Any]) -> Source:
         collate=loader.collate_fn,
         batch_size=loader.batch_size,
         options=options,
-        notes=notes,
+        notes=(*notes, *kept),
     )
 
 

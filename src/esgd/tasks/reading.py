@@ -26,6 +26,7 @@ from esgd.tasks import arrays
 from esgd.tasks.batch_forms import IN_DICTS
 from esgd.tasks.datasets import Iterated, Mapped
 from esgd.tasks.loaders import of_loader
+from esgd.tasks.own_generators import generator_notes
 from esgd.tasks.reading_processes import Collate, MapStyle, plain
 from esgd.tasks.sources import FIXED, Concern, Source, Stream, Tensors
 
@@ -71,8 +72,9 @@ class Reader:
         if isinstance(data, Formatted) and not isinstance(data, type):
             data = _with_tensors(data)
         collate = self.collate or default_collate
+        notes = generator_notes(name, dataset=data, collate_fn=self.collate)
         if isinstance(data, IterableDataset):
-            return Iterated(data, self.workers, collate=collate)
+            return Iterated(data, self.workers, collate=collate, notes=notes)
         if isinstance(data, MapStyle) and _holds_samples(data):
             if len(data) == 0:
                 raise TaskError(f"{name} is an empty {type(data).__name__}. Give it at least one sample.")
@@ -81,7 +83,7 @@ class Reader:
                     f"{name} is a list, which is read as samples, and these look like batches: all parts of one have "
                     f"the same length. Write {name}=lambda: batches; or, if they are samples, give collate_fn=."
                 )
-            return Mapped(data, self.workers, collate=collate)
+            return Mapped(data, self.workers, collate=collate, notes=notes)
         return self._stream(name, data)
 
     def _of_loader(self, name: str, loader: DataLoader[Any]) -> Source:
@@ -105,10 +107,11 @@ class Reader:
                 f"{name} is a {type(data).__name__}, which is used up after one epoch. Give a function that makes it "
                 f"anew: lambda: …."
             )
+        notes = generator_notes(name, batches=data)
         if callable(data) and not isinstance(data, type | nn.Module):
-            return Stream(data)
+            return Stream(data, notes=notes)
         if isinstance(data, Iterable) and not isinstance(data, NO_BATCHES) and not arrays.is_array(data):
-            return Stream(_Again(data), type(data).__name__)
+            return Stream(_Again(data), type(data).__name__, notes)
         raise TaskError(
             f"{name} is {_kind(data)}, which is not data we can read. Give (x, y) as torch tensors or arrays, a "
             f"DataLoader, a map-style Dataset, an iterable of batches, a function without arguments that returns one, "

@@ -20,6 +20,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
     get_worker_info,
@@ -136,6 +137,39 @@ def test_a_generator_that_is_not_used_is_named() -> None:
     (note,) = source(DataLoader(Named(), 4, shuffle=True, generator=own)).notes
     assert "The generator of the DataLoader of train is not used" in note[1]
     assert source(DataLoader(Named(), 4, shuffle=True)).notes == ()
+
+
+class Cropped(Named):
+    """A dataset with generators of its own, and one that everybody has."""
+
+    def __init__(self, crop: Any = None, **more: Any) -> None:
+        self.crop = crop
+        vars(self).update(more)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "where"),
+    [
+        (Cropped(np.random.default_rng(0)), "dataset.crop (numpy's Generator)"),
+        (Cropped(random.Random(0)), "dataset.crop (random's Random)"),
+        (Cropped([nn.Identity(), Cropped(torch.Generator())]), "dataset.crop[1].crop (torch's Generator)"),
+        (Subset(Cropped(np.random.RandomState(0)), range(8)), "dataset.dataset.crop (numpy's RandomState)"),
+    ],
+    ids=["numpy", "random", "in a list", "in a subset"],
+)
+@pytest.mark.parametrize("loads", [True, False], ids=["loader", "dataset"])
+def test_a_random_generator_that_a_dataset_keeps_is_named(dataset: Any, where: str, loads: bool) -> None:
+    data = DataLoader(dataset, 4, shuffle=True) if loads else dataset
+    task = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=data, fitness=(X, Y))
+    notes = [text for kind, text in task.look(nn.Linear(2, 2)) if kind == "generator"]
+    assert len(notes) == 1
+    assert f"train has a random generator of its own, {where}" in notes[0]
+    assert "a resumed run differs" in notes[0]
+
+
+def test_generators_that_have_the_seeds_of_the_run_are_not_named() -> None:
+    globals_ = {"a": torch.default_generator, "b": np.random.mtrand._rand, "c": random, "d": [3] * 10_000}
+    assert source(DataLoader(Cropped(**globals_), 4, shuffle=True)).notes == ()
 
 
 def test_a_training_loader_that_does_not_shuffle_keeps_its_order_and_says_so() -> None:
