@@ -44,6 +44,7 @@ class Mapped:
     notes: tuple[Concern, ...] = ()
     _kept: KeptBatches = field(default_factory=lambda: KeptBatches(), repr=False)
     _readers: Readers = field(default_factory=Readers, repr=False)
+    _shown: MapStyle | None = field(default=None, repr=False)  # the user's, where `dataset` is made of it
 
     @property
     def samples(self) -> int:
@@ -78,9 +79,10 @@ class Mapped:
     def describe(self) -> dict[str, Any]:
         """Kind, size, and a fingerprint of a few samples, read under fixed seeds."""
         digest, n, places = sha256(), self.samples, self._places
-        for place in sorted({0, n // 3, n // 2, n - 1}):
-            address = FIXED.integer("describe", place), [places[place]], False
-            digest.update(fingerprint(self._batches.__getitems__(address)))
+        chosen = sorted({0, n // 3, n // 2, n - 1})
+        addresses = [(FIXED.integer("describe", place), [places[place]], False) for place in chosen]
+        for batch in self._read(addresses) if self._prepared else map(self._batches.__getitems__, addresses):
+            digest.update(fingerprint(batch))
         return {"kind": type(self.dataset).__name__, "samples": n, "some_sha256": digest.hexdigest()}
 
     def data(self) -> MapStyle:
@@ -90,7 +92,8 @@ class Mapped:
         """These samples alone, by their places among all."""
         places = self._places
         chosen = Subset(cast(Dataset[Any], self.dataset), [places[place] for place in indices.tolist()])
-        return Mapped(chosen, self.workers, collate=self.collate, batch_size=self.batch_size, options=self.options)
+        same = {"collate": self.collate, "batch_size": self.batch_size, "options": self.options}
+        return Mapped(chosen, self.workers, **same, _shown=self._shown or self.dataset)
 
     @cached_property
     def _order(self) -> Order:
@@ -105,11 +108,20 @@ class Mapped:
     def _batches(self) -> AddressedBatches:
         lends = self.collate is default_collate  # it copies
         return AddressedBatches(
-            self.dataset, self.collate, KeptSamples(self.samples, processes=max(1, self.workers), lends=lends)
+            self.dataset,
+            self.collate,
+            KeptSamples(self.samples, processes=max(1, self.workers), lends=lends),
+            self._shown or self.dataset,
         )
 
+    @property
+    def _prepared(self) -> bool:
+        """Whether processes prepare the dataset, which then cannot be read in this one."""
+        return bool(self.workers) and self.options.get("worker_init_fn") is not None
+
     def _read(self, addresses: list[Address]) -> Iterator[Batch]:
-        return self._readers.read(self._batches, addresses, workers=self.workers, options=self.options)
+        few = len(addresses) < 2 and not self._prepared  # not worth starting processes for
+        return self._readers.read(self._batches, addresses, workers=0 if few else self.workers, options=self.options)
 
 
 class KeptBatches:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from esgd.errors import TaskError
 from esgd.protocols import Batch
@@ -41,11 +41,15 @@ class ReadsSeveral(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class AddressedBatches:
-    """A dataset that is asked for whole batches. Samples and what `collate` makes of them are read under the seed."""
+    """A dataset that is asked for whole batches. Samples and what `collate` makes of them are read under the seed.
+
+    `shown` is the dataset that code of the user's finds in `get_worker_info()`.
+    """
 
     dataset: MapStyle
     collate: Collate
     kept: KeptSamples
+    shown: MapStyle
 
     def __getitems__(self, address: Address) -> Batch:
         seed, indices, often = address
@@ -80,7 +84,7 @@ class Readers:
         self, batches: AddressedBatches, addresses: Sequence[Address], *, workers: int, options: Mapping[str, Any]
     ) -> Iterator[Batch]:
         """The batches at these addresses, in this order."""
-        if not workers or len(addresses) < 2:
+        if not workers or not addresses:
             for address in addresses:
                 yield batches.__getitems__(address)
             return
@@ -105,12 +109,25 @@ class _Loader:
             collate_fn=_as_it_is,
             persistent_workers=True,
             generator=IDLE(),
-            **options,
+            **{**options, "worker_init_fn": _Beginning(options.get("worker_init_fn"))},
         )
 
     def read(self, addresses: Sequence[Address]) -> Iterator[Batch]:
         self._addresses.current = addresses
         return iter(self._loader)
+
+
+@dataclass(frozen=True, eq=False)
+class _Beginning:
+    """A `worker_init_fn`: `get_worker_info().dataset` is the user's dataset, as in a loader of his own."""
+
+    own: Callable[[int], Any] | None
+
+    def __call__(self, worker: int) -> None:
+        info: Any = get_worker_info()
+        object.__setattr__(info, "dataset", info.dataset.shown)  # it is frozen
+        if self.own is not None:
+            self.own(worker)
 
 
 class _Addresses:

@@ -273,6 +273,37 @@ def test_processes_live_from_epoch_to_epoch_and_change_nothing() -> None:
     assert len(processes) == 2
 
 
+class Opened(Dataset[Any]):
+    """Reads from what every process opens for itself, as a file or a database."""
+
+    opened: Tensor | None = None
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        assert get_worker_info().dataset is self
+        assert self.opened is not None, "this process has not opened it"
+        return self.opened[index], Y[index]
+
+
+def open_in_worker(worker: int) -> None:
+    get_worker_info().dataset.opened = X
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_init_fn_prepares_the_dataset_before_anything_is_read(method: str) -> None:
+    options = {"num_workers": 1, "worker_init_fn": open_in_worker, "multiprocessing_context": method}
+    loader = DataLoader(Opened(), 4, shuffle=True, **options)
+    task = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=loader, fitness=loader, test=loader, pick=0.4)
+    recipe = esgd.Recipe(population=1, offspring=0, mates=1, elites=1, generations=1, sgd_epochs=1)
+    result = esgd.fit(task, recipe, seed=0, engine="loop", progress=False)
+    plain = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=(X, Y), fitness=(X, Y), test=(X, Y))
+    assert result.test["loss"] == pytest.approx(plain.test(result.model)["loss"])
+    assert task.describe()["train"]["samples"] == 10
+
+
 def test_a_list_of_batches_is_not_taken_for_samples() -> None:
     batches = [(X[:4], Y[:4]), (X[4:8], Y[4:8])]
     with pytest.raises(TaskError, match="these look like batches.*Write train=lambda: batches"):
