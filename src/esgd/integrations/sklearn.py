@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
@@ -17,7 +18,7 @@ from esgd.engines import Loop
 from esgd.errors import MissingExtraError, RecipeError, shown
 from esgd.fit import fit as train
 from esgd.integrations.tabular import Scale, TabularData, batch_size_for, standardised, table_task
-from esgd.integrations.tabular_networks import TableNetwork, check_outputs, network_maker
+from esgd.integrations.tabular_networks import TableNetwork, checked_dtype, network_maker
 from esgd.protocols import Engine
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
@@ -79,15 +80,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         x_scale = Scale.of(sgd.x, sgd.weight)
         y_scale = None if classes else Scale.of(sgd.y, sgd.weight)
         inputs, outputs = x.shape[1], classes or y.shape[1]
-        make = network_maker(self.module, self.hidden, inputs, outputs, len(rows))
+        make, dtype = network_maker(self.module, self.hidden, inputs, outputs, len(rows)), torch.float32
         if self.module is not None:
-            check_outputs(self.module, make, inputs, outputs, classes=classes is not None)
+            dtype = checked_dtype(self.module, make, inputs, outputs, classes=classes is not None)
         task = table_task(
             make,
             standardised(sgd, x_scale, y_scale),
             standardised(selection, x_scale, y_scale),
             classes=classes is not None,
             batch_size=self._batch_size(len(sgd)),
+            dtype=dtype,
         )
         self.result_ = train(
             task,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, log2
 from typing import Any
 
@@ -127,19 +128,28 @@ class WeightedLoss:
 
 
 def table_task(
-    make: Callable[[], nn.Module], train: TabularData, fitness: TabularData, *, classes: bool, batch_size: int
+    make: Callable[[], nn.Module],
+    train: TabularData,
+    fitness: TabularData,
+    *,
+    classes: bool,
+    batch_size: int,
+    dtype: torch.dtype = torch.float32,
 ) -> Supervised:
-    """The task of two standardised tables: cross entropy for classes, squared error for numbers.
+    """The task of two standardised tables: cross entropy for classes, squared error for numbers. `dtype` is that of the
+    networks.
 
     Where all rows weigh the same, the losses are torch's own.
     """
+    tensor = partial(torch.as_tensor, dtype=dtype)
     if all(np.ptp(each.weight) == 0 for each in (train, fitness)):
         loss: Any = F.cross_entropy if classes else F.mse_loss
-        splits = [(_tensor(each.x), _classes(each) if classes else _tensor(each.y)) for each in (train, fitness)]
+        splits = [(tensor(each.x), _classes(each) if classes else tensor(each.y)) for each in (train, fitness)]
     else:
         loss = WeightedLoss(classes)
+        exact = torch.float32 if classes else dtype  # half precision has no 257, which may be the number of a class
         splits = [
-            (_tensor(each.x), _tensor(np.hstack([(each.weight / each.weight.mean())[:, None], each.y])))
+            (tensor(each.x), tensor(np.hstack([(each.weight / each.weight.mean())[:, None], each.y]), dtype=exact))
             for each in (train, fitness)
         ]
     return Supervised(make, loss, train=splits[0], fitness=splits[1], batch_size=batch_size, nonnegative=True)
@@ -168,10 +178,6 @@ def _fitness_rows(share: float | int | None, n: int) -> int:
     meaning = "It is the share of the rows that selection sees, or their number. Use for example 0.2."
     check_number("fitness_size", share, above=0, at_most=1, meaning=meaning)
     return min(n, max(1, round(share * n)))
-
-
-def _tensor(values: Numbers) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float32)
 
 
 def _classes(table: TabularData) -> Tensor:

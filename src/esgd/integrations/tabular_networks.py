@@ -50,11 +50,18 @@ def network_maker(
     )
 
 
-def check_outputs(module: Any, make: Callable[[], nn.Module], inputs: int, outputs: int, *, classes: bool) -> None:
-    """Refuse the user's `module` if its networks do not return a number for each class or target, or if they return
-    probabilities: the softmax is in the loss."""
+def dtype_of(network: nn.Module) -> torch.dtype:
+    """In which a network computes: that of its first parameter of real numbers."""
+    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
+
+
+def checked_dtype(
+    module: Any, make: Callable[[], nn.Module], inputs: int, outputs: int, *, classes: bool
+) -> torch.dtype:
+    """The dtype of the networks of the user's `module`. It is refused if they do not return a number for each class or
+    target, or if they return probabilities: the softmax is in the loss."""
     network = build(make, Seeds(0)).eval()
-    dtype = next((p.dtype for p in network.parameters()), torch.float32)
+    dtype = dtype_of(network)
     with global_randomness(0), torch.no_grad():
         answer = network(torch.tensor([[0.0], [1.0]], dtype=dtype).expand(2, inputs))
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
@@ -68,6 +75,7 @@ def check_outputs(module: Any, make: Callable[[], nn.Module], inputs: int, outpu
             f"module={shown(module)} returned probabilities, which are 1 in sum for every row. The loss is the cross "
             f"entropy of logits, which has the softmax inside. Leave nn.Softmax out of the network."
         )
+    return dtype
 
 
 def mlp(inputs: int, outputs: int, hidden: Sequence[int]) -> nn.Sequential:
@@ -110,7 +118,7 @@ class TableNetwork(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         x_scale: Tensor = self.get_buffer("x_scale")
         inputs = (rows.double() - x_scale[0]) / x_scale[1]
-        output: Tensor = self.network(inputs.to(next(self.network.parameters()).dtype)).double()
+        output: Tensor = self.network(inputs.to(dtype_of(self.network))).double()
         return output.softmax(dim=1) if self.y_scale is None else output * self.y_scale[1] + self.y_scale[0]
 
     @torch.no_grad()

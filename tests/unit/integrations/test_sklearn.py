@@ -125,6 +125,19 @@ def test_a_network_with_defaults_is_given_the_sizes_of_the_table() -> None:
     assert tiny(hidden=np.array([8, 5])).fit(X, Y).model_.network[2].out_features == 5
 
 
+@pytest.mark.parametrize("kind", [EsgdClassifier, EsgdRegressor])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_network_of_float64_is_trained_and_asked_in_float64(kind: Any, weighted: bool) -> None:
+    weight = np.linspace(1, 2, 150) if weighted else None
+
+    def make(n_features: int, n_outputs: int) -> nn.Module:
+        return Wide(n_features, n_outputs).double()
+
+    fitted = tiny(kind, module=make, hidden=None, recipe=SHORT).fit(X, Y, sample_weight=weight)
+    assert next(fitted.model_.network.parameters()).dtype == torch.float64
+    assert fitted.score(X, Y) > 0.85
+
+
 def test_the_order_of_rows_changes_nothing() -> None:
     order = np.random.default_rng(0).permutation(150)
     assert np.array_equal(tiny().fit(X, Y).predict_proba(X), tiny().fit(X[order], Y[order]).predict_proba(X))
