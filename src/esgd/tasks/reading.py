@@ -25,6 +25,7 @@ from esgd.errors import TaskError
 from esgd.tasks import arrays
 from esgd.tasks.batch_forms import IN_DICTS
 from esgd.tasks.datasets import Iterated, Mapped
+from esgd.tasks.layouts import check_layout
 from esgd.tasks.loaders import of_loader
 from esgd.tasks.own_generators import generator_notes
 from esgd.tasks.reading_processes import Collate, MapStyle, plain
@@ -182,6 +183,8 @@ def _look_like_batches(items: list[Any]) -> bool:
 def _tensors(
     name: str, tensors: tuple[Tensor, ...], notes: tuple[Concern, ...] = (), names: tuple[str, ...] = ()
 ) -> Tensors:
+    for label, tensor in zip(map(repr, names) if names else range(len(tensors)), tensors, strict=True):
+        check_layout(f"{name}[{label}]", tensor)
     lengths = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
     if len(tensors) < 2 and not names:
         raise TaskError(f"{name} holds one tensor of shape {tuple(tensors[0].shape)}. Give inputs and targets: (x, y).")

@@ -12,6 +12,7 @@ from esgd.errors import TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, brief_randomness
 from esgd.tasks.kept_samples import KeptSamples
+from esgd.tasks.layouts import check_layouts
 
 Address = tuple[int, list[int], bool]
 """A seed for the global generators, the indices of the samples, and whether they are read again and again."""
@@ -59,7 +60,8 @@ class AddressedBatches:
                 if samples is not None:
                     return plain(collated(samples, self.collate))
         with brief_randomness(seed):
-            return plain(collated(self._samples(indices), self.collate))
+            batch = plain(collated(self._samples(indices), self.collate))
+        return batch if often else check_layouts(batch)  # fixed parts are read before training
 
     def _samples(self, indices: list[int]) -> list[Any]:
         if isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None:

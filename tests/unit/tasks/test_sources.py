@@ -12,9 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nested import nested_tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+import esgd
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds, global_randomness
@@ -200,6 +202,8 @@ class CountedLines(Lines):
         return 10
 
 
+JAGGED = nested_tensor(list(X), layout=torch.jagged)
+
 REFUSED: dict[str, tuple[Any, list[str]]] = {
     "a generator": ((batch for batch in [(X, Y)]), ["train is a generator", "used up", "lambda: …"]),
     "text": ((np.array(["a", "b"]), np.arange(2)), ["train[0] has the dtype <U1", "encode text"]),
@@ -217,6 +221,9 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
     "an empty list": ([], ["train is an empty list"]),
     "NaN": ((not_finite(torch.nan), Y), ["train[0] has NaN or inf in 1 of 10", "index 7", "Remove or fill"]),
     "inf": ((X, not_finite(-torch.inf)), ["train[1] has NaN or inf", "index 7"]),
+    "a sparse tensor": ((X.to_sparse(), Y), ["train[0] is a sparse tensor (sparse_coo)", "to_dense()"]),
+    "a sparse column": ({"x": X.to_sparse(), "labels": Y}, ["train['x'] is a sparse tensor"]),
+    "a nested tensor": (TensorDataset(JAGGED, Y), ["train[0] is a nested tensor", "to_padded_tensor(x, 0.0)"]),
 }
 
 
@@ -226,6 +233,17 @@ def test_data_that_cannot_be_read_is_refused_by_name(name: str) -> None:
     with pytest.raises(TaskError) as error:
         read(data)
     assert [word for word in words if word not in str(error.value)] == []
+
+
+def test_a_collate_fn_that_makes_sparse_batches_is_refused_before_training() -> None:
+    def sparse(samples: list[Any]) -> tuple[Tensor, Tensor]:
+        x, y = zip(*samples, strict=True)
+        return torch.stack(x).to_sparse(), torch.stack(y)
+
+    loader = DataLoader(TensorDataset(X, Y), 4, shuffle=True, collate_fn=sparse)
+    task = Supervised(lambda: nn.Linear(2, 10), F.cross_entropy, train=loader, fitness=(X, Y))
+    with pytest.raises(TaskError, match=r"a tensor of a batch is a sparse tensor \(sparse_coo\).*to_dense"):
+        esgd.fit(task, seed=0, engine="loop", progress=False)
 
 
 @pytest.mark.parametrize(
