@@ -118,10 +118,15 @@ class LightningTask:
         with logged(module):
             found = _step(module, "training_step", batch)
         loss = found.get("loss") if isinstance(found, Mapping) else found
+        if found is None:
+            raise TaskError(
+                "training_step returned None, by which Lightning skips a batch. In a population every batch is a step: "
+                "schedules and work are counted in them, and networks may be trained many at once. Leave such samples "
+                "out of the loader, or return a loss in which they count 0, such as (weight * losses).mean()."
+            )
         if not isinstance(loss, Tensor):
             raise TaskError(
-                f"training_step returned {type(found).__name__}. It must return the loss, or a dict with 'loss'; a "
-                f"batch cannot be skipped."
+                f"training_step returned {type(found).__name__}. It must return the loss, or a dict with 'loss'."
             )
         return loss
 

@@ -482,7 +482,7 @@ def test_what_cannot_be_done_is_refused_by_name_before_training(name: str) -> No
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (Silent, "training_step returned NoneType"),
+        (Silent, "training_step returned None, by which Lightning skips a batch"),
         (Scheduling, "training_step uses self.trainer"),
         (Annealed, "training_step uses self.current_epoch"),
         (Counting, "training_step uses self.global_step"),
@@ -494,6 +494,18 @@ def test_a_training_step_is_tried_before_anything_is_scored(
     monkeypatch.setattr(LightningTask, "fitness", lambda *_: pytest.fail("a network was scored"))
     with pytest.raises(EsgdError, match=words):
         trained(make)
+
+
+class Skipping(Module):
+    """A loss for whole batches of training alone."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return None if self.training and batch_idx == 3 else super().training_step(batch, batch_idx)
+
+
+def test_a_batch_that_lightning_would_skip_ends_the_run_with_the_way_out() -> None:
+    with pytest.raises(EsgdError, match=r"training_step returned None.*skips a batch.*Leave such samples out of the"):
+        trained(Skipping)
 
 
 def test_a_data_module_may_be_given_as_loaders_and_hooks_that_are_not_called_are_named() -> None:
