@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -104,11 +105,14 @@ def _order(name: str, loader: DataLoader[Any]) -> tuple[Order, tuple[Concern, ..
 
 
 def _kept(name: str, sampler: object) -> Concern:
+    numbered = isinstance(sampler, DistributedSampler)
+    through = "as the number of its epoch" if numbered else "through the global generators and its own `generator`"
+    called = " Its set_epoch is not called: individuals have no epoch in common."
     return (
         "sampler",
-        f"{name} is read in the order of its {type(sampler).__name__}, which is given the run's seeds through the "
-        f"global generators and its own `generator`. If it keeps anything else from one epoch to the next, a resumed "
-        f"run differs.",
+        f"{name} is read in the order of its {type(sampler).__name__}, which is given the run's seeds {through}."
+        f"{called if not numbered and hasattr(sampler, 'set_epoch') else ''} If it keeps anything else from one epoch "
+        f"to the next, a resumed run differs.",
     )
 
 

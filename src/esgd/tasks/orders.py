@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.data import DistributedSampler
 
 from esgd.errors import TaskError
 from esgd.randomness import Seeds, global_randomness, handle
@@ -197,16 +198,24 @@ def _lengths(samples: int, batch_size: int, *, drop_last: bool = False) -> list[
 
 @contextmanager
 def _lent(sampler: Any, seed: int) -> Iterator[None]:
-    """Global generators, and those that the sampler owns, under this seed; all get their states back."""
+    """Global generators, and those that the sampler owns, under this seed; all get their states back.
+
+    A `DistributedSampler` draws from its own seed and its epoch, so the seed is the number of its epoch.
+    """
     inner = [each for each in (sampler, getattr(sampler, "sampler", None)) if each is not None]
     owned = [known for each in inner if (known := handle(getattr(each, "generator", None))) is not None]
     states = [each.state() for each in owned]
+    numbered = [(each, each.epoch) for each in inner if isinstance(each, DistributedSampler)]
     with global_randomness(seed):
         for each in owned:
             each.seed(seed)
+        for each, _ in numbered:
+            each.set_epoch(seed % 2**31)
         try:
             yield
         finally:
+            for each, epoch in numbered:
+                each.set_epoch(epoch)
             for each, state in zip(owned, states, strict=True):
                 each.restore(state)
 

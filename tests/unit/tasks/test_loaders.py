@@ -17,6 +17,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -130,6 +131,33 @@ def test_a_sampler_with_a_generator_is_lent_the_seeds_and_gets_its_state_back() 
     first, later = indices(made.epoch(SEEDS, 4)), indices(made.epoch(SEEDS.at("later"), 4))
     assert torch.equal(own.get_state(), before)
     assert first != later
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["a sampler", "in a batch sampler"])
+def test_a_distributed_sampler_has_another_order_in_every_epoch(batched: bool) -> None:
+    sampler: Any = DistributedSampler(Named(), num_replicas=1, rank=0, seed=3)
+    sampler.set_epoch(7)
+    given = (
+        {"batch_sampler": BatchSampler(sampler, 4, drop_last=False)}
+        if batched
+        else {"sampler": sampler, "batch_size": 4}
+    )
+    made = source(DataLoader(Named(), **given))
+    first, again, later = (indices(made.epoch(SEEDS.at(epoch), 4)) for epoch in (1, 1, 2))
+    assert first == again
+    assert first != later
+    assert sampler.epoch == 7
+    assert batched or "seeds as the number of its epoch" in made.notes[0][1]
+
+
+def test_a_set_epoch_that_is_not_called_is_said() -> None:
+    class Curriculum(Backwards):
+        def set_epoch(self, epoch: int) -> None:
+            raise AssertionError("it was called")
+
+    made = source(DataLoader(Named(), 4, sampler=Curriculum()))
+    assert "Its set_epoch is not called" in made.notes[0][1]
+    assert indices(made.epoch(SEEDS, 4))[0] == [9, 8, 7, 6]
 
 
 def test_a_generator_that_is_not_used_is_named() -> None:
