@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from math import inf, isfinite
 from time import perf_counter
 from typing import Any
+
+from torch import nn
 
 from esgd.errors import TaskError, shown
 from esgd.generation import Generation, Note, Noted, State
@@ -15,7 +18,8 @@ from esgd.health import examine
 from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Individual, Population
-from esgd.protocols import Inspects, Measures, Picks, SearchesData, Task, Trained
+from esgd.protocols import Inspects, Measures, Picks, SearchesData, Setup, Task, Trained
+from esgd.randomness import Seeds, global_randomness
 from esgd.recipe import Recipe, Stage
 
 
@@ -135,6 +139,33 @@ class Recorder:
         if lowest is None or (self.history and looks[lowest][0] >= known):
             return self.archive, known, samples
         return population.alone(lowest), looks[lowest][0], samples
+
+
+def measured_names(setup: Setup, line: Mapping[str, Any] | None) -> dict[str, Callable[[], Collection[str]]]:
+    """The names of what is measured after each generation, by the tables of a history line: as the last line has them
+    or, before the first, as they are found by measuring a network."""
+    if line is not None:
+        return {table: partial(_names, line, table) for table in ("test", "metrics", "pick")}
+    task = setup.task
+
+    @cache
+    def network() -> nn.Module:
+        return setup.genome.module(*setup.genome.read(setup.genome.template))
+
+    def measured(measure: Callable[[nn.Module], Any]) -> Collection[str]:
+        with global_randomness(Seeds(0).integer("measured names")):
+            found = measure(network())
+        return found if isinstance(found, Mapping) else ("loss",) if found is not None else ()
+
+    return {
+        "test": cache(partial(measured, task.test)),
+        "metrics": cache(partial(measured, task.fitness_metrics)) if isinstance(task, Measures) else tuple,
+        "pick": cache(partial(measured, task.pick_loss)) if isinstance(task, Picks) else tuple,
+    }
+
+
+def _names(line: Mapping[str, Any], table: str) -> Collection[str]:
+    return line.get(table) or ()
 
 
 def _born_among(population: Population, elites: int, k: int) -> float:

@@ -12,6 +12,7 @@ from esgd._initialization import Origin
 from esgd._last_state import LastState
 from esgd._opening import Opened
 from esgd._range_finding import told
+from esgd._recorder import measured_names
 from esgd._signals import deferred_signals
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers
@@ -82,6 +83,9 @@ class Training:
 
     def train(self, subject: Tracked, given: Origin) -> None:
         """Make the generations that are missing; `given` is what a run without a state begins with."""
+        if not self.is_complete:
+            line = self.history[-1] if self.history else None
+            self.around.watchers.check(measured_names(self.setup, line))
         over = self.recipe.out_of_time(self.done, self.history)
         self.why = self.around.watchers.begin(subject, None if self.is_complete or over else self.state) or over
         if self.is_complete or self.why:

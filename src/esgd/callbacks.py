@@ -15,7 +15,7 @@ instead of raising the error. Any other exception in a callback ends the run, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from esgd._last_state import last_generation
@@ -23,7 +23,7 @@ from esgd._serialization import encode
 from esgd.errors import RecipeError, StopRun, did_you_mean, shown
 from esgd.generation import Generation, State
 from esgd.progress.tracking import Tracked
-from esgd.stopping import StopRule, asked, blame, check_stop, name_of
+from esgd.stopping import StopRule, asked, blame, check_names, check_stop, name_of
 
 __all__ = ["INTERRUPTED", "MOMENTS", "Watchers"]
 
@@ -46,6 +46,10 @@ class Watchers:
     def spelt(self) -> tuple[Mapping[str, Any], ...]:
         """The rules as tables, so that `esgd resume` has them again; those without an importable name are left out."""
         return tuple(table for rule in self._rules if (table := _spelt(rule)) is not None)
+
+    def check(self, known: Mapping[str, Callable[[], Collection[str]]]) -> None:
+        """Refuse what goes by a metric that there will not be; `known` has the names of all, by table."""
+        check_names((*self._rules, *self._callbacks), known)
 
     def begin(self, run: Tracked, state: State | None) -> str:
         """The run begins or continues from a state, about which the rules are asked again: they decide as before."""

@@ -6,10 +6,10 @@ may be a sentence that says why. Patience and Target look at the history alone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from math import inf
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from esgd._validation import check_field, check_number
 from esgd.errors import RecipeError, StopRun, did_you_mean, shown
@@ -25,6 +25,14 @@ TABLES = ("test", "metrics", "pick")
 _OF = (
     f"It names a number in a line of the history: {', '.join(PLAIN)}, or a metric such as 'test.loss' or 'metrics.f1'."
 )
+
+
+@runtime_checkable
+class NamesNumber(Protocol):
+    """A rule or a callback that goes by one number of every history line, such as `Patience`."""
+
+    @property
+    def of(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,21 @@ def check_stop(stop: object) -> tuple[StopRule, ...]:
                 f"Use Patience(3), Target(0.05), a function of your own, or a list of these."
             )
     return rules
+
+
+def check_names(watching: Iterable[object], known: Mapping[str, Callable[[], Collection[str]]]) -> None:
+    """Refuse a rule or a callback that goes by a metric which no generation will have.
+
+    `known` says by table which metrics there are; that is measured, so only where one is asked for.
+    """
+    for each in watching:
+        of = each.of if isinstance(each, NamesNumber) else None
+        table, dot, metric = of.partition(".") if isinstance(of, str) else ("", "", "")
+        if dot and table in known and metric not in known[table]():
+            there = [f"{name}.{metric}" for name, metrics in known.items() for metric in metrics()]
+            raise RecipeError(
+                f"{name_of(each)} goes by {of!r}, and no generation will have it. {did_you_mean(str(of), there)} {_OF}"
+            )
 
 
 def asked(rules: Iterable[StopRule], generation: Generation) -> str:

@@ -90,7 +90,7 @@ def test_a_target_is_reached_by_what_is_as_low() -> None:
         (lambda: fit(stop=3), "stop=3 is not a rule"),
         (lambda: fit(stop=Patience), "is not a rule"),
         (lambda: fit(stop=[Patience(1), "soon"]), "stop='soon' is not a rule"),
-        (lambda: fit(stop=Target(0.1, of="test.los")), "generation 1 has no 'test.los'. Did you mean 'test.loss'?"),
+        (lambda: fit(stop=Target(0.1, of="test.los")), "Target(0.1, of='test.los') goes by 'test.los', and no"),
         (lambda: fit(on_interrupt="ignore"), "on_interrupt='ignore' is neither"),
     ],
 )
@@ -98,6 +98,20 @@ def test_what_is_no_rule_is_refused_by_name(make: Any, said: str) -> None:
     with pytest.raises(RecipeError) as refused:
         make()
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("of", ["test.los", "metrics.f1", "pick.loss"])
+def test_a_metric_that_there_is_not_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    monkeypatch.setattr("esgd._training.generations", lambda *_: pytest.fail("a generation was begun"))
+    with pytest.raises(RecipeError, match=rf"goes by '{of}', and no generation will have it.*'test\.loss'"):
+        fit(stop=Patience(3, of=of))
+
+
+def test_a_resumed_run_knows_its_metrics_from_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(tmp_path, stop=two)
+    monkeypatch.setattr("esgd.Supervised.test", lambda *_: pytest.fail("a network was tested for a name"))
+    with pytest.raises(RecipeError, match=r"goes by 'test\.los', and no generation will have it"):
+        fit(tmp_path, stop=Patience(3, of="test.los"))
 
 
 def test_any_function_of_a_generation_stops_a_run() -> None:

@@ -72,6 +72,13 @@ def test_the_runs_of_several_seeds_are_one_trial() -> None:
     assert told[6] == pytest.approx(found.best_value)
 
 
+def test_a_number_that_the_run_will_not_have_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("esgd._training.generations", lambda *_: pytest.fail("a generation was begun"))
+    trial = study().ask()
+    with pytest.raises(RecipeError, match=r"PruneTrial\(of='metrics.f1'\) goes by 'metrics.f1', and no generation"):
+        fit(trial, callback=PruneTrial(trial, of="metrics.f1"))
+
+
 def test_a_pruner_that_would_be_misled_is_refused() -> None:
     maximised = optuna.create_study(direction="maximize")
     with pytest.raises(RecipeError, match="this study maximises, and of='best' is better when it is lower"):
