@@ -32,7 +32,7 @@ from esgd.recipe import Recipe, Stage
 from esgd.rules import named, ours
 from esgd.sizes import Each, Timed
 from esgd.species.auto import settled_species
-from esgd.work import NO_STEPS, expected_evaluations, measurements, sized, start_looks
+from esgd.work import NO_STEPS, check_length, expected_evaluations, measurements, sized, start_looks
 
 PROBE = 0.02
 """Of the budget, at most, is spent on measuring; what is imported or started for the first time comes on top."""
@@ -106,11 +106,7 @@ def plan(
     if seconds is None:
         raise RecipeError(f"budget={budget!r} is no time. Use for example '30m'.")
     _check_followed(recipe)
-    if task.steps({}) is None:
-        raise RecipeError(
-            f"budget={budget!r} trains parts of epochs, and this task does not know how many batches an epoch has. "
-            f"Use tensors or a Dataset, or a recipe with whole epochs."
-        )
+    check_length(task, f"budget={budget!r}")
     if task.steps({}) == 0:
         raise TaskError(NO_STEPS)
     setup = prepare(task, recipe or Recipe(), seed=0)
@@ -214,6 +210,7 @@ def _policies(recipe: Recipe, setup: Setup) -> list[Policy]:
 
 def recipe_of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = "ours") -> Recipe:
     """The recipe for an amount of `Work`: by rules, or with the epochs of a recipe that is given."""
+    check_length(task, f"budget={budget!r}")
     if recipe is None:
         return named(rules)(task, budget.samples)
     _check_followed(recipe)

@@ -48,6 +48,7 @@ from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer,
 from esgd.species.auto import settled_species
 from esgd.work import (
     Costs,
+    check_length,
     check_work,
     expected_looks,
     expected_work,
@@ -133,6 +134,7 @@ def ours(
         return whole(_rungs(FOUNDERS), race, rest, samples=fitness_samples(task))
     work = usual_work(task) if work is None else work
     check_work(work)
+    check_length(task, f"work={work:.3g}")
     costs = Costs.of(task, Recipe(buffers=buffers, species=drawn_from))
     if rates is None and range_test_work(costs, FOUND) > TEST_SHARE * work:
         drawn_from = RATES
@@ -201,6 +203,7 @@ def _race(
 
 def usual_work(task: Task) -> float:
     """What Algorithm 1 spends on a task with its default recipe."""
+    check_length(task, "a recipe that rules make")
     return expected_work(Costs.of(task, Recipe()), Recipe())
 
 
@@ -211,6 +214,7 @@ def paper(task: Task, work: float) -> Recipe:
     """
     plain = Recipe(buffers=_enough(task))
     check_work(work)
+    check_length(task, f"work={work:.3g}")
     costs = Costs.of(task, plain)
     once = expected_work(costs, replace(plain, generations=2)) - expected_work(costs, replace(plain, generations=1))
     generations = min(MOST_SCHEDULED, max(1, int(work / once)))

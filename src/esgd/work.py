@@ -161,11 +161,7 @@ def sized(task: Task, work: float, make: Callable[[float], Recipe], costs: Costs
     are known: to count them may take a pass through the data.
     """
     check_work(work)
-    if task.steps({}) is None:
-        raise RecipeError(
-            "rules for an amount of work train parts of epochs, and this task does not know how many batches an epoch "
-            "has. Use tensors or a Dataset, or a recipe with whole epochs."
-        )
+    check_length(task, f"work={work:.3g}")
     costs = costs or Costs.of(task, make(1.0))
     low, high = 0.0, max(1.0, work / (3.0 * sum(costs.batches)))
     if expected_work(costs, make(high * 1e-6)) > work * (1 + CLOSE):
@@ -220,6 +216,15 @@ def statistics_needed(task: Task, *, error: float = 0.05, most: int = 1024) -> i
     known = [spread for spread in spreads if isfinite(spread)]
     needed = max(64.0, sum(known) / len(known) / error**2) if known else most
     return min(most, 1 << ceil(log2(needed)))
+
+
+def check_length(task: Task, what: str) -> None:
+    """Refuse data of unknown length before they are read: they may have no end."""
+    if task.steps({}) is None:
+        raise RecipeError(
+            f"{what} trains parts of epochs, and this task does not know how many batches an epoch has. Use tensors, a "
+            f"Dataset, or an IterableDataset with a __len__; or leave it out and give a recipe with whole epochs."
+        )
 
 
 def check_work(work: object) -> None:

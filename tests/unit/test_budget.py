@@ -464,3 +464,26 @@ def test_a_run_with_a_budget_says_how_much_of_it_is_left() -> None:
     now[0] = 30.0
     assert remaining.estimate is not None
     assert remaining.estimate.seconds == 70.0
+
+
+@pytest.mark.parametrize("recipe", [None, Recipe(population=2, generations=2)], ids=["rules", "a recipe"])
+@pytest.mark.parametrize("budget", ["2s", esgd.Work(samples=2e4)], ids=str)
+def test_data_of_unknown_length_are_refused_with_a_budget_and_not_read(budget: Any, recipe: Recipe | None) -> None:
+    def unread() -> Any:
+        pytest.fail("the data were read, which may have no end")
+
+    task = esgd.Supervised(mlp, F.cross_entropy, train=unread, fitness=random_data(64))
+    with pytest.raises(RecipeError) as refused:
+        esgd.fit(task, recipe, budget=budget, seed=0, engine="loop", progress=False)
+    assert f"budget={budget!r} trains parts of epochs" in str(refused.value)
+    assert "an IterableDataset with a __len__; or leave it out and give a recipe" in str(refused.value)
+
+
+def test_rules_refuse_data_of_unknown_length_before_they_read_them() -> None:
+    def unread() -> Any:
+        pytest.fail("the data were read, which may have no end")
+
+    task = esgd.Supervised(mlp, F.cross_entropy, train=unread, fitness=random_data(64))
+    for rules in ("halving", "paper"):
+        with pytest.raises(RecipeError, match="does not know how many batches an epoch has"):
+            esgd.fit(task, rules=rules, seed=0, engine="loop", progress=False)

@@ -16,7 +16,7 @@ from esgd.protocols import Species
 from esgd.recipe import Recipe
 from esgd.rules import ours
 from esgd.stopping import Target
-from esgd.work import Costs, expected_looks, sized
+from esgd.work import Costs, check_length, expected_looks, sized
 
 REFUSED_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
     "gradient_clip_algorithm": ("norm", "Gradients are clipped by their norm."),
@@ -193,6 +193,7 @@ def recipe_of(task: LightningTask, trainer: Any, species: Species, budget: Budge
     budget of time changes the epochs later.
     """
     if isinstance(budget, Work):
+        check_length(task, f"budget={budget!r}")
         work = budget.samples
     elif trainer is None or budget is not None:
         return replace(ours(task), species=species)

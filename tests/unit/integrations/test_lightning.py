@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import esgd
 from esgd.errors import EsgdError
@@ -146,6 +146,19 @@ def test_a_budget_takes_the_place_of_the_epochs_of_the_trainer() -> None:
     spent = sum(passes(line["ledger"]) for line in result.history)
     assert spent == pytest.approx(9e3, rel=0.15)  # some evaluations are aborted early
     assert result.recipe.species.species.clip_norm == 0.5  # type: ignore[union-attr]
+
+
+def test_a_budget_of_work_for_a_loader_of_unknown_length_is_refused_by_name() -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            while True:
+                yield from zip(X, Y, strict=True)
+
+    loaders = {"datamodule": None, "train_dataloaders": DataLoader(Endless(), 10)}
+    with pytest.raises(EsgdError, match=r"budget=Work\(samples=9000.0\) trains parts of epochs"):
+        trained(
+            recipe=None, budget=esgd.Work(samples=9e3), val_dataloaders=DataLoader(TensorDataset(X, Y), 8), **loaders
+        )
 
 
 def test_a_run_of_modules_is_resumed_bit_identically(tmp_path: Path) -> None:
