@@ -92,8 +92,14 @@ class Mapped:
         """These samples alone, by their places among all."""
         places = self._places
         chosen = Subset(cast(Dataset[Any], self.dataset), [places[place] for place in indices.tolist()])
-        same = {"collate": self.collate, "batch_size": self.batch_size, "options": self.options}
-        return Mapped(chosen, self.workers, **same, _shown=self._shown or self.dataset)
+        return Mapped(
+            chosen,
+            self.workers,
+            collate=self.collate,
+            batch_size=self.batch_size,
+            options=self.options,
+            _shown=self._shown or self.dataset,
+        )
 
     @cached_property
     def _order(self) -> Order:

@@ -209,13 +209,13 @@ def _lent(sampler: Any, seed: int) -> Iterator[None]:
     with global_randomness(seed):
         for each in owned:
             each.seed(seed)
-        for each, _ in numbered:
-            each.set_epoch(seed % 2**31)
+        for distributed, _ in numbered:
+            distributed.set_epoch(seed % 2**31)
         try:
             yield
         finally:
-            for each, epoch in numbered:
-                each.set_epoch(epoch)
+            for distributed, epoch in numbered:
+                distributed.set_epoch(epoch)
             for each, state in zip(owned, states, strict=True):
                 each.restore(state)
 

@@ -19,7 +19,7 @@ from esgd.tasks.sources import Concern
 DEPTH, ITEMS, MOST = 4, 32, 1000
 """How deep objects are searched, items of each list or dict, and how many objects: a dataset may hold all samples."""
 
-GLOBAL = (torch.default_generator, random._inst, np.random.mtrand._rand)  # type: ignore[attr-defined]
+GLOBAL = (torch.default_generator, random._inst, np.random.mtrand._rand)
 """What `torch.rand`, `random.random` and `numpy.random.rand` draw from. These have the seeds of the run."""
 
 NOT_SEARCHED = (Tensor, np.ndarray, nn.Module, type, ModuleType, FunctionType, str, bytes, int, float)
