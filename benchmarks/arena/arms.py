@@ -90,8 +90,7 @@ def without(**changes: Any) -> Arm:
 
 VARIANTS: Mapping[str, Arm] = {
     "with learning rates that are found": partial(rules.ours, rates=rules.FOUND),
-    "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0, scale=rules.SCALE)),
-    "without other lengths": without(backoff=BestOfLooks(looks=())),
+    "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
     "without offspring and rescaling": without(offspring=0, mates=1),
     "without rescaling": without(kinds=(Cloned(), MeanOfElites())),
     "without shrinking": without(baggage=Uninterrupted(returns=True)),

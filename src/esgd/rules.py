@@ -93,7 +93,6 @@ FOUNDERS, MOST_FOUNDERS = 9, 81  # individuals that a race begins with: a multip
 EPOCHS_FOR_NINE = 108  # of one network, that the work must suffice for, for each nine of them
 TRUNKS = 2  # individuals that a race leaves
 FEWEST, MOST = 3, 15  # generations after the race
-SCALE = 0.2  # of the logarithm of a length, at most, in the SGD step
 SHRINK = 0.2  # of the parameters at most, where SGD begins again
 TEST_SHARE = 0.1  # of the work, that a range test may take
 EVEN_EPOCHS = (2, 6, 8), 8
@@ -116,12 +115,11 @@ def ours(
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. Where the
     work suffices for hundreds of epochs, networks converge early, so more of them race: 36 for 432 epochs of one
     network, then a third, a ninth, and two, with half of the work. A trajectory competes with the best parameters that
-    it has reached. Candidates are its end, the mean of its late iterates, and the fitter of the two with parameters
-    that are longer or shorter. If a generation finds nothing better, the trajectory returns to its best parameters and
-    continues with a changed policy. Offspring are clones of the fittest with another policy, and means of elites; they
-    take a place only from one that is less fit. SGD after a return, and that of an offspring, begins at parameters that
-    are up to a fifth smaller. In the last generation the parameters of the fittest are multiplied by the number that
-    lowers its fitness most (`Rescaled`).
+    it has reached; the mean of its late iterates is also a candidate. If a generation finds nothing better, the
+    trajectory returns there and continues with a changed policy. Offspring are clones of the fittest with another
+    policy, and means of elites; they take a place only from one that is less fit. SGD after a return, and that of an
+    offspring, begins at parameters that are up to a fifth smaller. In the last generation the parameters of the fittest
+    are multiplied by the number that lowers its fitness most (`Rescaled`).
 
     `work` is what Algorithm 1 spends with its default recipe, unless given. The number of generations after the race, 3
     to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work, or three. K_s
@@ -196,7 +194,7 @@ def _race(
         mates_from=trajectories,
         kinds=(Rescaled(samples=samples), Cloned(), MeanOfElites()),
         mutation=Gaussian(sigma=0.0),
-        backoff=BestOfLooks(looks=(), scale=SCALE),
+        backoff=BestOfLooks(looks=()),
         baggage=Uninterrupted(returns=True, shrink=SHRINK),
         buffers=buffers,
         species=Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True, returned=True),

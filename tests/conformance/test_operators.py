@@ -38,7 +38,7 @@ MUTATION = [Gaussian(), Gaussian(sigma=(0.01, 0.15)), RelativeGaussian(), Relati
 SURVIVAL = [Elitist(rest=rest) for rest in (anyone, parents_only, trajectories)]
 SURVIVAL += [Elitist(rest=rest, ranked=True) for rest in (parents_only, trajectories)]
 BACKOFF = [PerEpoch(), PerEpoch(probability=0.7), PerGeneration(), PerGeneration(probability=0.3), BestOf(), Never()]
-BACKOFF += [BestOf(average=2), BestOf(average=3), BestOfLooks(), BestOfLooks(looks=(), mean=0.0, ema=1.0, scale=0.2)]
+BACKOFF += [BestOf(average=2), BestOf(average=3), BestOfLooks(), BestOfLooks(looks=(), mean=0.0, ema=1.0)]
 RECOMBINATION = [LoraProduct()]
 COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF, *RECOMBINATION]
 

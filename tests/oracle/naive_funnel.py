@@ -38,7 +38,6 @@ class NaiveFunnel(Naive):
     drawn_kinds: tuple[str, ...] = ("",)
     random_rest: bool = False  # from all candidates but ends, not the fittest ends
     memory: float | None = None  # of an exponential average, in epochs
-    scale: float = 0.0  # of the logarithm of the length that the fittest look is tried with once more
     begun_smaller: int = 0
 
     def run_funnel(self) -> Iterator[list[Walker]]:
@@ -102,12 +101,6 @@ class NaiveFunnel(Naive):
                 continue
             averaged = torch.cat([tensor.reshape(-1) for tensor in average])
             places.append((self.at(averaged), averaged, state))
-        if self.scale:
-            _, row, at = min(places[1:], key=lambda place: place[0])
-            coin = torch.rand(1, generator=self.random("sgd", k, j, "coin", 0), dtype=torch.float64)
-            length = (self.scale * (2.0 * coin - 1.0)).exp() * walker.row[None].norm(dim=1)
-            scaled = row * (length / row[None].norm(dim=1)).to(row.dtype)
-            places.append((self.at(scaled), scaled, at))
         best = min(range(len(places)), key=lambda i: places[i][0])
         walker.fitness, walker.row, kept = places[best]
         walker.role = "held" if best == 0 else "moved" if best == 2 else "passed"

@@ -123,14 +123,8 @@ def test_the_library_equals_a_funnel_written_naively(uninterrupted: bool, seed: 
 
 @pytest.mark.slow
 def test_the_library_equals_sgd_that_returns_and_begins_smaller_written_naively() -> None:
-    """And the fittest look at another length."""
-    recipe = replace(
-        FUNNEL,
-        species=esgd.Recipe().species,
-        backoff=BestOfLooks(scale=0.3),
-        baggage=Uninterrupted(returns=True, shrink=0.3),
-    )
-    naive = NaiveFunnel(mlp, TRAIN, FITNESS, 4, returns=True, shrink=0.3, scale=0.3)
+    recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=Uninterrupted(returns=True, shrink=0.3))
+    naive = NaiveFunnel(mlp, TRAIN, FITNESS, 4, returns=True, shrink=0.3)
     assert_equal_funnels(recipe, naive, uninterrupted=True)
     assert naive.begun_smaller, "nothing was compared about it"
 

@@ -31,7 +31,6 @@ _AVERAGE = (
 _LOOKS = "They are fractions of the SGD step at which the fitness is taken. Use looks=(0.5,), or () for the end alone."
 _MEAN = "It is the last part of the SGD step whose iterates are averaged. Use mean=0.5 for half of it, 0 for none."
 _EVERY = "Every so many steps an iterate is averaged. Use every=2."
-_SCALE = "It is how far the logarithm of the length may be from that of the start. Use scale=0.2, or 0 for none."
 _EMA = "It is the number of epochs that the exponential average remembers. Use ema=2, or None for none."
 
 
@@ -139,18 +138,15 @@ class BestOfLooks:
     | `mean`  | the last part of the SGD step whose iterates are averaged; 0 for none                       |
     | `every` | of these, every so many steps                                                               |
     | `ema`   | epochs that an exponential average of all iterates remembers; None for none                 |
-    | `scale` | the fittest of these is a candidate once more, with parameters as long as those of the      |
-    |         | start, times exp(x) with x drawn from [−scale, scale]; 0 for none                           |
 
-    Not in the paper; it keeps the theorem, because the start is a candidate. Each look, each average and a changed
-    length is one fitness pass; an average is one more row in memory while the SGD step lasts.
+    Not in the paper; it keeps the theorem, because the start is a candidate. Each look and each average is one fitness
+    pass; an average is one more row in memory while the SGD step lasts.
     """
 
     looks: tuple[float, ...] = (0.5,)
     mean: float = 0.5
     every: int = 2
     ema: float | None = None
-    scale: float = 0.0
 
     def __post_init__(self) -> None:
         looks = check_list("looks", self.looks, meaning=_LOOKS)
@@ -163,7 +159,6 @@ class BestOfLooks:
         check_field(self, "every", at_least=1, whole=True, meaning=_EVERY)
         if self.ema is not None:
             check_field(self, "ema", above=0, meaning=_EMA)
-        check_field(self, "scale", at_least=0, at_most=1, meaning=_SCALE)
 
     @property
     def certain(self) -> bool:
@@ -173,7 +168,7 @@ class BestOfLooks:
         return 1
 
     def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
-        places, late, length = _Places(trajectory), IterateAverage(every=self.every), trajectory.rows.norm(dim=1)
+        places, late = _Places(trajectory), IterateAverage(every=self.every)
         averages = [IterateAverage(every=self.every, memory=self.ema)] if self.ema is not None else []
         looks = {*self.looks, 1.0} if epochs else set()
         for fraction in sorted({*looks, *([1.0 - self.mean] if self.mean and epochs else ())}):
@@ -186,11 +181,6 @@ class BestOfLooks:
             if average.tensors:
                 trajectory.place_average(average)
                 places.add()
-        if self.scale and epochs:
-            places.go_to_best(after=1)
-            rows, drawn = trajectory.rows, self.scale * (2.0 * trajectory.coin(0) - 1.0)
-            trajectory.place(rows * (drawn.exp() * length / rows.norm(dim=1)).to(rows.dtype)[:, None])
-            places.add()
         return places.keep_best()
 
 
@@ -223,15 +213,11 @@ class _Places:
         self._snapshots.append(self._trajectory.snapshot())
 
     def keep_best(self) -> Int[Tensor, " n"]:
-        """Go to the best place; returns 1 where that is the start after all."""
-        return (self.go_to_best() == 0).long() * (len(self._snapshots) > 1)
-
-    def go_to_best(self, *, after: int = 0) -> Int[Tensor, " n"]:
-        """Go to the best place from number `after` on, the earliest if there are several; returns its number."""
-        best = torch.stack(self._fitness[after:]).argmin(dim=0) + after
+        """Go to the best place, the earliest if there are several; returns 1 where that is the start after all."""
+        best = torch.stack(self._fitness).argmin(dim=0)
         for number, snapshot in enumerate(self._snapshots):
             self._trajectory.restore(snapshot, best == number)
-        return best
+        return (best == 0).long() * (len(self._snapshots) > 1)
 
 
 def _epoch_ends(epochs: float) -> list[float]:

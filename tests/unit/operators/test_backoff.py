@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf, nan
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -230,28 +230,3 @@ def test_an_exponential_average_is_a_candidate_too() -> None:
     assert 1.5 < between < 2.0, "later places weigh more"
     landscape, _ = trajectory(BestOfLooks(looks=(), mean=0.0, every=1, ema=1.0), {**heights, between: 1.0})
     assert where(landscape) == [between]
-
-
-class Valley(dict[float, float]):
-    """The lowest place is 1.1."""
-
-    def __missing__(self, place: float) -> float:
-        return abs(place - 1.1)
-
-
-@pytest.mark.parametrize(("coin", "place"), [(0.75, exp(0.1)), (0.25, 1.0), (0.5, 1.0)])
-def test_the_fittest_look_is_tried_again_at_about_the_length_of_the_start(coin: float, place: float) -> None:
-    """SGD leads from 1 to 4. Its direction at the length of the start is the start; a bit longer, it is fitter."""
-    walk = Landscape([Valley()], strides=[3], coins=[coin])
-    walk.place(torch.ones(1, 1))
-    walk.measure()
-    refused = BestOfLooks(looks=(), mean=0.0, scale=0.2)(walk, 1)
-    assert walk.rows.item() == pytest.approx(place)
-    assert refused.item() == (place == 1.0)
-    assert walk.measured == 1 + 2
-
-
-@pytest.mark.parametrize("scale", [-0.1, 1.1, nan, "0.2"])
-def test_a_scale_that_cannot_be_is_refused(scale: Any) -> None:
-    with pytest.raises(RecipeError, match="scale"):
-        BestOfLooks(scale=scale)
