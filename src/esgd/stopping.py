@@ -28,11 +28,11 @@ _OF = (
 
 
 @runtime_checkable
-class NamesNumber(Protocol):
-    """A rule or a callback that goes by one number of every history line, such as `Patience`."""
+class GoesBy(Protocol):
+    """A rule or a callback that goes by one number of every history line, such as `Patience`, and wants it checked."""
 
     @property
-    def of(self) -> str: ...
+    def goes_by(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class Patience:
         check_field(self, "generations", at_least=1, whole=True, meaning=meaning)
         check_field(self, "least", at_least=0, meaning="It is the smallest improvement that counts. Use 0 for any.")
         _check(self.of, self.mode)
+
+    @property
+    def goes_by(self) -> str:
+        return self.of
 
     def __call__(self, generation: Generation) -> str:
         lowest, since = inf, 0
@@ -94,6 +98,10 @@ class Target:
         check_field(self, "value", meaning="It is the number to reach. Use for example Target(0.05).")
         _check(self.of, self.mode)
 
+    @property
+    def goes_by(self) -> str:
+        return self.of
+
     def __call__(self, generation: Generation) -> str:
         reached = _signed(generation.state.history[-1], self.of, self.mode)
         sign = 1 if self.mode == "min" else -1
@@ -118,17 +126,18 @@ def check_stop(stop: object) -> tuple[StopRule, ...]:
 
 
 def check_names(watching: Iterable[object], known: Mapping[str, Callable[[], Collection[str]]]) -> None:
-    """Refuse a rule or a callback that goes by a metric which no generation will have.
+    """Refuse a rule or a callback that goes by a metric which was not measured.
 
     `known` says by table which metrics there are; that is measured, so only where one is asked for.
     """
     for each in watching:
-        of = each.of if isinstance(each, NamesNumber) else None
-        table, dot, metric = of.partition(".") if isinstance(of, str) else ("", "", "")
+        of = each.goes_by if isinstance(each, GoesBy) else ""
+        table, dot, metric = of.partition(".")
         if dot and table in known and metric not in known[table]():
             there = [f"{name}.{metric}" for name, metrics in known.items() for metric in metrics()]
             raise RecipeError(
-                f"{name_of(each)} goes by {of!r}, and no generation will have it. {did_you_mean(str(of), there)} {_OF}"
+                f"{name_of(each)} goes by {of!r}, and a network that was measured does not have it. "
+                f"{did_you_mean(of, there)} {_OF}"
             )
 
 

@@ -90,7 +90,7 @@ def test_a_target_is_reached_by_what_is_as_low() -> None:
         (lambda: fit(stop=3), "stop=3 is not a rule"),
         (lambda: fit(stop=Patience), "is not a rule"),
         (lambda: fit(stop=[Patience(1), "soon"]), "stop='soon' is not a rule"),
-        (lambda: fit(stop=Target(0.1, of="test.los")), "Target(0.1, of='test.los') goes by 'test.los', and no"),
+        (lambda: fit(stop=Target(0.1, of="test.los")), "Target(0.1, of='test.los') goes by 'test.los', and a network"),
         (lambda: fit(on_interrupt="ignore"), "on_interrupt='ignore' is neither"),
     ],
 )
@@ -103,15 +103,25 @@ def test_what_is_no_rule_is_refused_by_name(make: Any, said: str) -> None:
 @pytest.mark.parametrize("of", ["test.los", "metrics.f1", "pick.loss"])
 def test_a_metric_that_there_is_not_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
     monkeypatch.setattr("esgd._training.generations", lambda *_: pytest.fail("a generation was begun"))
-    with pytest.raises(RecipeError, match=rf"goes by '{of}', and no generation will have it.*'test\.loss'"):
+    with pytest.raises(RecipeError, match=rf"goes by '{of}', and a network that was measured.*'test\.loss'"):
         fit(stop=Patience(3, of=of))
 
 
 def test_a_resumed_run_knows_its_metrics_from_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(tmp_path, stop=two)
     monkeypatch.setattr("esgd.Supervised.test", lambda *_: pytest.fail("a network was tested for a name"))
-    with pytest.raises(RecipeError, match=r"goes by 'test\.los', and no generation will have it"):
+    with pytest.raises(RecipeError, match=r"goes by 'test\.los', and a network that was measured"):
         fit(tmp_path, stop=Patience(3, of="test.los"))
+
+
+def test_what_a_rule_of_ones_own_calls_of_is_its_own_affair() -> None:
+    class Mine:
+        of = "metrics.late"
+
+        def __call__(self, generation: esgd.Generation) -> bool:
+            return generation.k == 2
+
+    assert len(fit(stop=Mine()).history) == 2
 
 
 def test_any_function_of_a_generation_stops_a_run() -> None:

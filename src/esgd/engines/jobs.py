@@ -62,10 +62,9 @@ class Train:
     def _start(self, i: int, state: NetworkState, seeds: Seeds, setup: Setup) -> NetworkState:
         """Where SGD begins: at the individual, where it stood before, or, without state, at smaller parameters."""
         brought, most = self.optimizer_states[i], shrinks(setup.baggage)
-        if most and brought is None and self.step.k > 1:
+        if most and brought is None and self.step.k > 1 and self.step.epochs:
             factor = 1.0 - most * float(torch.rand((), generator=seeds("shrink"), dtype=torch.float64))
-            smaller = _recombined(setup, state.row[None], (factor,))
-            brought = OptimizerState("", {}).at(smaller, state.buffers)
+            brought = OptimizerState("", {}).at(state.row * factor, state.buffers)
         return replace(state, fitness=self.fitness[i], optimizer_state=brought)
 
     def __str__(self) -> str:

@@ -40,6 +40,11 @@ class PruneTrial:
         self.trial, self.of = trial, of
         self._ends, self._before, self._told, self._pruned = list[float](), 0, 0, ""
 
+    @property
+    def goes_by(self) -> str:
+        """The number to report, which is checked before training."""
+        return self.of
+
     def on_generation_end(self, generation: Generation) -> None:
         """Report, and ask whether to go on."""
         value = self._report(generation.state.history)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from esgd._validation import check_field, check_flag
 from esgd.population import OptimizerState
 
-_SHRINK = "SGD without state begins at parameters times a number drawn from [1 − shrink, 1]. Use 0.2, or 0 for none."
+_SHRINK = (
+    "SGD that begins again begins at parameters times a number drawn from [1 − shrink, 1]. Use 0.2, or 0 for none."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +50,9 @@ class Uninterrupted:
     a trajectory whose SGD step has passed nothing fitter begins again at that place, without state: it over-fits, or
     its rate is too high.
 
-    With `shrink`, SGD that begins without state, that of an offspring or after a return, does not begin at the
-    individual itself but at its parameters times a number drawn from [1 − shrink, 1]: smaller weights are less certain
-    and learn anew what they forget ("shrink and perturb", Ash and Adams, 2020). What is kept does not change.
+    With `shrink`, SGD after a return or a divergence, and that of an offspring, does not begin at the individual itself
+    but at its parameters times a number drawn from [1 − shrink, 1], so that it leaves a place where it found nothing
+    ("shrink and perturb", Ash and Adams, 2020). What is kept does not change.
     """
 
     returns: bool = False

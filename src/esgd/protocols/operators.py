@@ -260,7 +260,7 @@ def returns(baggage: Baggage) -> bool:
 
 
 def shrinks(baggage: Baggage) -> float:
-    """By which share of them parameters shrink at most where SGD begins without state; a rule says so with `shrink`."""
+    """By which share of them parameters shrink at most where SGD begins again; a rule says so with `shrink`."""
     return float(getattr(baggage, "shrink", 0.0))
 
 

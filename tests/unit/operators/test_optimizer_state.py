@@ -12,6 +12,7 @@ import esgd
 from esgd.errors import RecipeError
 from esgd.operators import BestOfLooks, Carried, CarriedByMate, Fresh, Gaussian, Never, PerGeneration, Uninterrupted
 from esgd.population import OptimizerState
+from esgd.sizes import Each
 from esgd.species import Adam, Choice, Fixed, Optimizer, Sgd
 from tests.small import classify, mlp, random_data
 
@@ -19,7 +20,7 @@ MOMENTUM = esgd.Policy(optimizer="sgd", hyper={"lr": 0.05, "momentum": 0.9})
 ADAM = esgd.Policy(optimizer="adam", hyper={"lr": 0.01})
 
 
-def last(baggage: Any, policy: Any, *, generations: int, sgd_epochs: int, **changes: Any) -> esgd.Generation:
+def last(baggage: Any, policy: Any, *, generations: int, sgd_epochs: Any, **changes: Any) -> esgd.Generation:
     """A run on batches that come in the same order in every epoch, so that only the optimizer's state can differ."""
     x, y = random_data(48)
     batches = [(x[i : i + 16], y[i : i + 16]) for i in (0, 16, 32)]
@@ -164,6 +165,13 @@ def test_sgd_that_begins_without_state_begins_smaller(engine: str) -> None:
     assert all(0.7 < factor < 1.0 for factor in factors[:, 0].tolist())
     assert factors[0, 0] != factors[1, 0]
     assert torch.equal(third, second)
+
+
+def test_a_generation_without_epochs_leaves_what_returned_as_it_is() -> None:
+    baggage, looks = Uninterrupted(returns=True, shrink=0.3), BestOfLooks(looks=(), mean=0.0)
+    still = esgd.Policy(optimizer="sgd", hyper={"lr": 0.0})
+    generation = last(baggage, still, generations=2, sgd_epochs=Each((1, 0)), backoff=looks)
+    assert generation.population.optimizer_states == (None, None)
 
 
 @pytest.mark.parametrize("shrink", [-0.1, 1.5, float("nan"), "0.2"])
