@@ -324,7 +324,14 @@ class _Metrics:
 
         predictions, labels = self._gathered
         found = self._compute(EvalPrediction(predictions=predictions, label_ids=labels))
-        numbers = {str(name).removeprefix("eval_"): float(value) for name, value in found.items() if _is_number(value)}
+        if not isinstance(found, Mapping):
+            raise TaskError(
+                f"compute_metrics returned {found!r}, which is not a dict of metrics by name. Return one, such as "
+                f"{{'accuracy': 0.9}}."
+            )
+        given = {str(name): number for name, value in found.items() if (number := _number(value)) is not None}
+        bare = {name: name.removeprefix("eval_") for name in given}
+        numbers = {bare[name]: given.get(bare[name], number) for name, number in given.items()}
         if self._select is not None and self._select not in numbers:
             raise RecipeError(
                 f"metric_for_best_model={self._select!r} is not among the numbers that compute_metrics returned: "
@@ -334,9 +341,18 @@ class _Metrics:
         return numbers
 
 
-def _is_number(value: Any) -> bool:
-    """Whether a metric can be drawn as a curve; `Trainer` also takes lists and texts."""
-    return isinstance(value, int | float | np.number | np.bool_ | np.ndarray | Tensor) and np.size(value) == 1
+def _number(value: Any) -> float | None:
+    """A metric that can be drawn as a curve; None for others, such as the lists and texts that `Trainer` also takes."""
+    if isinstance(value, list | tuple):
+        return None
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        value = value.double() if value.is_floating_point() else value  # NumPy has no bfloat16
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # what NumPy cannot convert, such as a sparse tensor
+        return None
+    return float(array.reshape(())) if array.dtype.kind in "biuf" and array.size == 1 else None
 
 
 def _hidden(network: nn.Module) -> tuple[str, ...]:

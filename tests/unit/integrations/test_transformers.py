@@ -457,6 +457,59 @@ def test_names_of_metrics_may_begin_with_eval_as_for_trainer(tmp_path: Path) -> 
     assert -population.task.fitness(network, None) == population.evaluate()["eval_accuracy"]
 
 
+NUMBERS = {
+    "a number": 0.25,
+    "a tensor": torch.tensor(0.25),
+    "a tensor with a gradient": torch.tensor([0.25], requires_grad=True),
+    "a tensor of half precision": torch.tensor(0.25, dtype=torch.bfloat16),
+    "a number of NumPy": np.float32(0.25),
+    "an array of one element": np.array([[0.25]]),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_of_compute_metrics_may_be_of_any_kind(tmp_path: Path, kind: str) -> None:
+    args = arguments(tmp_path, metric_for_best_model="f1")
+    population = trainer(tmp_path, args=args, compute_metrics=lambda _: {"f1": NUMBERS[kind]}, recipe=Recipe())
+    network = population.model.eval()
+    assert population.task.fitness(network, None) == -0.25
+    assert population.task.fitness_metrics(network) == {"f1": 0.25}
+
+
+OTHERS = {
+    "text": "binary",
+    "a text array": np.array(["binary"]),
+    "an array": np.array([0.1, 0.2]),
+    "a tensor": torch.tensor([0.1, 0.2]),
+    "a sparse tensor": torch.eye(1).to_sparse(),
+    "a complex number": 1j,
+    "a complex array": np.array([1j]),
+    "a complex tensor": torch.tensor(1j),
+    "a list of one": [0.5],
+    "a ragged list": [[1], [1, 2]],
+    "an object": np.array([None]),
+    "None": None,
+}
+
+
+def test_what_is_not_one_number_is_left_out_of_the_metrics(tmp_path: Path) -> None:
+    population = trainer(tmp_path, compute_metrics=lambda _: {**OTHERS, "right": True}, recipe=Recipe())
+    assert population.task.fitness_metrics(population.model) == {"right": 1.0}
+
+
+@pytest.mark.parametrize("returned", [None, 0.5], ids=["nothing", "a number"])
+def test_a_compute_metrics_that_returns_no_dict_is_refused(tmp_path: Path, returned: Any) -> None:
+    population = trainer(tmp_path, compute_metrics=lambda _: returned, recipe=Recipe())
+    with pytest.raises(TaskError, match=f"compute_metrics returned {returned}, which is not a dict.*Return one"):
+        population.task.fitness_metrics(population.model)
+
+
+def test_a_name_without_eval_counts_if_both_are_returned(tmp_path: Path) -> None:
+    for found in ({"f1": 0.1, "eval_f1": 0.2}, {"eval_f1": 0.2, "f1": 0.1}):
+        population = trainer(tmp_path, compute_metrics=lambda _, found=found: found, recipe=Recipe())
+        assert population.task.fitness_metrics(population.model) == {"f1": 0.1}
+
+
 def test_what_is_not_followed_is_listed_in_one_warning(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"are not followed: (?=.*logging_steps=7)(?=.*save_steps=9)"):
         trainer(tmp_path, args=arguments(tmp_path, logging_steps=7, save_steps=9))
