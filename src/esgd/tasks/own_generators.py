@@ -1,19 +1,30 @@
-"""Random generators that a dataset keeps for itself. The seeds of a run do not reach them, so they are named."""
+"""Random generators that a dataset keeps for itself. The seeds of a run do not reach them, so they are named.
+
+The search runs no code of the user's. It looks at types and not at `__class__`, into lists, tuples and dicts but not into
+subclasses of them, and passes over objects that compute their attributes.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
-from types import FunctionType, ModuleType
+from types import (
+    BuiltinMethodType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from esgd.randomness import handle
 from esgd.tasks.sources import Concern
 
 DEPTH, ITEMS, MOST = 4, 32, 1000
@@ -21,6 +32,8 @@ DEPTH, ITEMS, MOST = 4, 32, 1000
 
 GLOBAL = (torch.default_generator, random._inst, np.random.mtrand._rand)
 """What `torch.rand`, `random.random` and `numpy.random.rand` draw from. These have the seeds of the run."""
+
+GENERATORS = (torch.Generator, random.Random, np.random.RandomState, np.random.Generator)
 
 NOT_SEARCHED = (Tensor, np.ndarray, nn.Module, type, ModuleType, FunctionType, str, bytes, int, float)
 
@@ -50,23 +63,44 @@ def generator_notes(name: str, **parts: Any) -> tuple[Concern, ...]:
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:
-    """Where generators are, such as "dataset.rng (Generator)"."""
+    """Where generators are, such as "dataset.rng (numpy's Generator)"."""
     waiting, seen = deque([(value, path, 0)]), set[int]()
     while waiting and len(seen) < MOST:
         value, path, depth = waiting.popleft()
-        known = id(value) in seen or any(value is each for each in GLOBAL)
+        kind, known = type(value), id(value) in seen or any(value is each for each in GLOBAL)
         seen.add(id(value))
-        if known or isinstance(value, NOT_SEARCHED):
+        if known or issubclass(kind, NOT_SEARCHED):
             continue
-        if handle(value) is not None:
-            yield f"{path} ({type(value).__module__.partition('.')[0]}'s {type(value).__name__})"
+        if issubclass(kind, GENERATORS) and not issubclass(kind, random.SystemRandom):  # which has no state
+            yield f"{path} ({kind.__module__.partition('.')[0]}'s {kind.__name__})"
         elif depth < DEPTH:
             waiting += [(each, f"{path}{step}", depth + 1) for step, each in _inside(value)]
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(f"[{name!r}]", each) for name, each in islice(value.items(), ITEMS)]
-    if isinstance(value, list | tuple):
+    """What an object holds, each with the step of the path that leads to it."""
+    kind = type(value)
+    if kind is dict:
+        return [(f"[{_key(name)}]", each) for name, each in list(islice(value.items(), ITEMS))]
+    if kind in (list, tuple):
         return [(f"[{n}]", each) for n, each in enumerate(value[:ITEMS])]
-    return [(f".{name}", each) for name, each in getattr(value, "__dict__", {}).items()]
+    if kind in (MethodType, BuiltinMethodType):
+        return [(".__self__", value.__self__)]
+    held = [(".func", value.func), (".args", value.args), (".keywords", value.keywords)] if kind is partial else []
+    return held + [(f".{name}", each) for name, each in list(_attributes(value).items()) if type(name) is str]
+
+
+def _key(name: Any) -> str:
+    """A key of a dict in a path; the kind of a key whose `repr` may be code of the user's."""
+    return repr(name) if type(name) in (str, int) else type(name).__name__
+
+
+def _attributes(value: Any) -> dict[Any, Any]:
+    """Those that an object keeps itself; none where its class computes what `__dict__` is, as proxies do."""
+    try:
+        kept = next((vars(each)["__dict__"] for each in type(value).__mro__ if "__dict__" in vars(each)), None)
+        plain = type(kept) in (GetSetDescriptorType, MemberDescriptorType)
+        found = object.__getattribute__(value, "__dict__") if plain else {}
+    except Exception:  # a note is not worth the end of a run
+        return {}
+    return found if type(found) is dict else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def test_a_generator_that_is_not_used_is_named() -> None:
 
 
 class Cropped(Named):
-    """A dataset with generators of its own, and one that everybody has."""
+    """A dataset whose attributes may be random generators."""
 
     def __init__(self, crop: Any = None, **more: Any) -> None:
         self.crop = crop
@@ -195,8 +196,67 @@ def test_a_random_generator_that_a_dataset_keeps_is_named(dataset: Any, where: s
     assert "a resumed run differs" in notes[0]
 
 
+class Collator:
+    """Keeps a generator, as collators that mask at random do."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def collate(self, samples: list[Any], rng: Any = None) -> Any:
+        return masked(samples)
+
+
+def collate_with(draw: Any, samples: list[Any]) -> Any:
+    return masked(samples)
+
+
+@pytest.mark.parametrize(
+    ("collate", "where"),
+    [
+        (Collator().collate, "collate_fn.__self__.rng (numpy's Generator)"),
+        (partial(Collator().collate), "collate_fn.func.__self__.rng (numpy's Generator)"),
+        (partial(masked, rng=random.Random(0)), "collate_fn.keywords['rng'] (random's Random)"),
+        (partial(collate_with, torch.Generator()), "collate_fn.args[0] (torch's Generator)"),
+        (partial(collate_with, random.Random(0).random), "collate_fn.args[0].__self__ (random's Random)"),
+    ],
+    ids=["a method", "a partial method", "a keyword", "an argument", "a builtin method"],
+)
+def test_a_random_generator_that_a_collate_function_holds_is_named(collate: Any, where: str) -> None:
+    made = source(DataLoader(Named(), 4, shuffle=True, collate_fn=collate))
+    assert [where in text for kind, text in made.notes if kind == "generator"] == [True]
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise AssertionError("code of the user was run")
+
+
+def odd(base: type = object, **members: Any) -> Any:
+    return type("Odd", (base,), members)()
+
+
+ODD = {
+    "another class": odd(__class__=property(refuse)),
+    "computed attributes": odd(__getattr__=refuse, __getattribute__=refuse),
+    "a computed dict": odd(__dict__=property(refuse)),
+    "no attributes": odd(__slots__=()),
+    "a list": odd(list, __getitem__=refuse, __iter__=refuse, __len__=refuse),
+    "a tuple": odd(tuple, __getitem__=refuse, __iter__=refuse, __len__=refuse),
+    "a dict": odd(dict, items=refuse, __iter__=refuse, __len__=refuse),
+    "a key": {odd(__repr__=refuse, __str__=refuse): 1},
+    "equality": odd(__eq__=refuse, __hash__=refuse, __bool__=refuse),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_the_search_for_generators_runs_no_code_of_the_user(kind: str) -> None:
+    dataset = Cropped([ODD[kind], random.Random(0)], odd=ODD[kind])
+    (note,) = source(DataLoader(dataset, 4, shuffle=True)).notes
+    assert "of its own, dataset.crop[1] (random's Random)." in note[1]
+
+
 def test_generators_that_have_the_seeds_of_the_run_are_not_named() -> None:
-    globals_ = {"a": torch.default_generator, "b": np.random.mtrand._rand, "c": random, "d": [3] * 10_000}
+    functions = {"e": np.random.rand, "f": partial(random.random), "g": random.SystemRandom()}
+    globals_ = {"a": torch.default_generator, "b": np.random.mtrand._rand, "c": random, "d": [3] * 10_000, **functions}
     assert source(DataLoader(Cropped(**globals_), 4, shuffle=True)).notes == ()
 
 
