@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
@@ -92,10 +93,10 @@ class BatchForm:
             return _of_tuple(batch)
         if isinstance(batch, Mapping):
             return _of_mapping(batch, self.target_name or IN_DICTS)
-        target = None if isinstance(batch, Tensor) else getattr(batch, self.target_name or IN_OBJECTS, None)
-        if isinstance(target, Tensor) and target.dim() and _told(batch) is None:
-            return len(target)
-        return _length(batch)
+        if isinstance(batch, Tensor | PackedSequence):
+            return _length(batch)
+        known = _of_target(batch, getattr(batch, self.target_name or IN_OBJECTS, None))
+        return _length(batch) if known is None else known
 
     def _name(self, batch: Batch) -> str:
         """The name of the target, if the batch has it."""
@@ -139,13 +140,16 @@ def _not_taken(network: nn.Module, inputs: Mapping[str, Any]) -> list[str]:
 
 def _of_mapping(batch: Mapping[Any, Any], target: str) -> int | None:
     """What it says itself; those of the target; the one length of all tensors or, where there are none, of the rest."""
-    for name in COUNTED:
-        if is_count(batch.get(name)):
-            return int(batch[name])
-    if target in batch and (known := _length(plain_target(batch[target]))) is not None:
+    if (known := _of_target(batch, batch.get(target))) is not None:
         return known
     lengths = _lengths(batch)
     return next(iter(lengths.values())) if len(set(lengths.values())) == 1 else None
+
+
+def _of_target(batch: Any, target: Any) -> int | None:
+    """What a dict or an object says itself; those of its target, which may be a dict or a list, too."""
+    told = _told(batch)
+    return _length(plain_target(target)) if told is None else told
 
 
 def _lengths(batch: Mapping[Any, Any]) -> dict[str, int]:
@@ -173,8 +177,8 @@ def _of_tuple(batch: tuple[Any, ...] | list[Any]) -> int | None:
 
 
 def _length(item: Any) -> int | None:
-    if isinstance(item, Tensor):
-        return len(item) if item.dim() else None
+    if isinstance(item, Tensor | np.ndarray):
+        return len(item) if item.ndim else None
     if isinstance(item, PackedSequence):
         return int(item.batch_sizes[0])
     if isinstance(item, Mapping):
@@ -185,9 +189,9 @@ def _length(item: Any) -> int | None:
 
 
 def _told(item: Any) -> int | None:
-    """How many samples an object says that it has."""
+    """How many samples a dict or an object says that it has."""
     for name in COUNTED:
-        found = getattr(item, name, None)
+        found = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
         found = found[0] if isinstance(found, torch.Size) and len(found) else found
         if is_count(found):
             return int(found)

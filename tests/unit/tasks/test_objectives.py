@@ -156,6 +156,28 @@ def test_the_samples_of_a_batch_are_counted_in_every_form(batch: Any, samples: i
     assert BatchForm().size(batch) == samples
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        torch.zeros(3),
+        np.zeros(3),
+        {"boxes": torch.zeros(7, 4), "labels": torch.zeros(3)},
+        {"boxes": torch.zeros(7, 4), "batch_size": 3},
+        [{"boxes": torch.zeros(n, 4)} for n in range(3)],
+        pack_sequence([torch.zeros(2), torch.zeros(1), torch.zeros(1)]),
+    ],
+    ids=["a tensor", "an array", "a dict", "a dict that says it", "a list", "packed"],
+)
+def test_the_samples_of_a_dict_and_of_an_object_are_those_of_a_target_of_any_kind(target: Any) -> None:
+    form, parts = BatchForm(target_name="y"), {"x": torch.zeros(9, 2), "y": target}
+    assert form.size(parts) == form.size(Told(**parts)) == 3
+
+
+@pytest.mark.parametrize("target", [torch.tensor(1), np.array(1), "text", None], ids=["0-d", "0-d array", "text", "no"])
+def test_an_object_whose_target_has_no_length_has_its_own(target: Any) -> None:
+    assert BatchForm().size(Told(x=torch.zeros(9, 2), y=target)) == 2
+
+
 def test_samples_that_cannot_be_counted_are_refused_unless_a_function_counts_them() -> None:
     class Opaque:
         def to(self, device: torch.device) -> Opaque:
