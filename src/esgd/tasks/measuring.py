@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,14 +17,18 @@ KEPT_BYTES = 1 << 30
 
 
 class Measurement:
-    """Metrics of one network on one split, batch by batch; `values` has the results."""
+    """Metrics of one network on one split, batch by batch; `values` has the results.
 
-    def __init__(self, metrics: Mapping[str, OfOutputs | Accumulates]) -> None:
+    `taken` are names that numbers of a dict may not have, because other metrics have them.
+    """
+
+    def __init__(self, metrics: Mapping[str, OfOutputs | Accumulates], taken: Iterable[str] = ()) -> None:
         self._accumulating = {name: each for name, each in metrics.items() if isinstance(each, Accumulates)}
         functions: dict[str, Any] = {name: each for name, each in metrics.items() if name not in self._accumulating}
         self._averaged = {name: each for name, each in functions.items() if is_averaged(each)}
         self._whole = {name: each for name, each in functions.items() if name not in self._averaged}
         self._names, self._samples = list(metrics), 0
+        self._taken = {"loss", *metrics, *taken}
         self._sums: dict[str, Any] = dict.fromkeys(self._averaged, 0.0)
         self._outputs, self._targets, self._bytes = list[Any](), list[Any](), 0
         for metric in self._accumulating.values():
@@ -50,12 +54,12 @@ class Measurement:
         values = dict[str, Tensor]()
         for given in self._names:
             for name, value in _several(given, found[given]).items():
-                if name in values or (name != given and name in ("loss", *self._names)):
+                if name in values or (name != given and name in self._taken):
                     raise TaskError(
                         f"{_whose(given)} returned a number for {name!r}, which is the name of another one. Return it "
                         f"under another name."
                     )
-                values[name] = scalar(value, _whose(name))
+                values[name] = scalar(value, _whose(given), name=None if name == given else name)
         return values
 
     @property

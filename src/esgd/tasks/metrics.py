@@ -8,7 +8,8 @@
 | and `compute`, as torchmetrics have               |                                 |                                |
 | a function of one argument                        | the network alone, in eval mode | what it keeps                  |
 
-A function of the whole split, or `compute`, may return a dict: its numbers are metrics under their own names.
+A function of the whole split, or `compute`, may return a dict: its numbers are metrics under their own names, which
+no other metric may have.
 """
 
 from __future__ import annotations
@@ -108,13 +109,14 @@ def error_rate(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(dim=1) != target).double().mean()
 
 
-def scalar(value: Any, whose: str) -> Tensor:
-    """A number as a float64 tensor, or an error that says which function returned what."""
+def scalar(value: Any, whose: str, *, name: str | None = None) -> Tensor:
+    """A number as a float64 tensor, or an error that says which function returned what, and for which name of a dict."""
     try:
         return torch.as_tensor(value, dtype=torch.float64).reshape(())
     except (TypeError, ValueError, RuntimeError) as error:
         raise TaskError(
-            f"{whose} returned {value!r}, which is not one number. Return a float or a tensor with one."
+            f"{whose} returned {value!r}{'' if name is None else f' for {name!r}'}, which is not one number. Return a "
+            f"float or a tensor with one."
         ) from error
 
 

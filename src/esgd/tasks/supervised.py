@@ -307,7 +307,7 @@ class Supervised:
     ) -> tuple[dict[str, float], int]:
         """The loss and the metrics of a network on a split, and how many samples it has."""
         module.eval()
-        measured, total, counted, samples = Measurement(metrics), 0.0, 0.0, 0
+        measured, total, counted, samples = Measurement(metrics, self._metrics.of_network), 0.0, 0.0, 0
         for batch in self._on_device(split, module):
             (values, output), n = self._values(module, batch), self.size(batch)
             counts = float(self._counts(batch)) if values.dim() == 0 else n

@@ -101,10 +101,10 @@ def test_a_metric_may_return_several_numbers_by_name() -> None:
     assert list(measured.fitness_metrics(module)) == ["low", "high", "error"]
 
 
-@pytest.mark.parametrize("name", ["loss", "error"])
+@pytest.mark.parametrize("name", ["loss", "error", "size"])
 def test_one_of_several_numbers_with_the_name_of_another_is_refused(name: str) -> None:
     with pytest.raises(TaskError, match=f"'both' returned a number for '{name}', which is the name of another one"):
-        task(both=lambda output, target: {name: 1.0}, error=error_rate).test(network())
+        task(both=lambda output, target: {name: 1.0}, error=error_rate, size=lambda module: 2.0).test(network())
 
 
 def test_selection_by_a_number_that_a_metric_does_not_return_is_refused() -> None:
@@ -117,3 +117,8 @@ def test_selection_by_a_number_that_a_metric_does_not_return_is_refused() -> Non
 def test_a_metric_that_returns_no_number_is_named() -> None:
     with pytest.raises(TaskError, match="the metric 'size' returned 'large', which is not one number"):
         task(size=lambda module: "large").test(network())
+
+
+def test_one_of_several_numbers_that_is_none_is_named_with_its_metric() -> None:
+    with pytest.raises(TaskError, match="the metric 'both' returned 'large' for 'size', which is not one number"):
+        task(both=lambda output, target: {"size": "large"}).test(network())
