@@ -98,8 +98,12 @@ class Mapped:
             collate=self.collate,
             batch_size=self.batch_size,
             options=self.options,
-            _shown=self._shown or self.dataset,
+            _shown=self._of_user,
         )
+
+    @property
+    def _of_user(self) -> MapStyle:
+        return self.dataset if self._shown is None else self._shown
 
     @cached_property
     def _order(self) -> Order:
@@ -117,7 +121,7 @@ class Mapped:
             self.dataset,
             self.collate,
             KeptSamples(self.samples, processes=max(1, self.workers), lends=lends),
-            self._shown or self.dataset,
+            self._of_user,
         )
 
     @property

@@ -260,6 +260,15 @@ def test_generators_that_have_the_seeds_of_the_run_are_not_named() -> None:
     assert source(DataLoader(Cropped(**globals_), 4, shuffle=True)).notes == ()
 
 
+def test_a_dataset_is_not_asked_for_its_truth_value() -> None:
+    class Truthless(Named):
+        def __bool__(self) -> bool:
+            raise AssertionError("it was asked")
+
+    some = source(DataLoader(Truthless(), 4, shuffle=True)).some(torch.arange(6))
+    assert sorted(chain(*indices(some.some(torch.arange(4)).epoch(SEEDS, 4)))) == [0, 1, 2, 3]
+
+
 def test_a_training_loader_that_does_not_shuffle_keeps_its_order_and_says_so() -> None:
     made = source(DataLoader(Named(), 4))
     assert indices(made.epoch(SEEDS, 4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
