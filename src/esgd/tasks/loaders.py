@@ -22,7 +22,6 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -32,7 +31,7 @@ from torch.utils.data import (
 from esgd.protocols import Batch
 from esgd.randomness import handle
 from esgd.tasks.datasets import Iterated, Mapped
-from esgd.tasks.orders import Grouped, Order, Sampled, Shuffled, Straight
+from esgd.tasks.orders import Grouped, Order, Sampled, Shuffled, Straight, is_numbered, samplers_in
 from esgd.tasks.own_generators import generator_notes
 from esgd.tasks.reading_processes import plain
 from esgd.tasks.sources import Concern, Source, Stream
@@ -105,14 +104,15 @@ def _order(name: str, loader: DataLoader[Any]) -> tuple[Order, tuple[Concern, ..
 
 
 def _kept(name: str, sampler: object) -> Concern:
-    numbered = isinstance(sampler, DistributedSampler)
+    asked = samplers_in(sampler)
+    numbered = any(map(is_numbered, asked))
     through = "as the number of its epoch" if numbered else "through the global generators and its own `generator`"
-    called = " Its set_epoch is not called: individuals have no epoch in common."
+    uncalled = any(hasattr(each, "set_epoch") and not is_numbered(each) for each in asked)
+    told = " Its set_epoch is not called: individuals have no epoch in common." if uncalled else ""
     return (
         "sampler",
         f"{name} is read in the order of its {type(sampler).__name__}, which is given the run's seeds {through}."
-        f"{called if not numbered and hasattr(sampler, 'set_epoch') else ''} If it keeps anything else from one epoch "
-        f"to the next, a resumed run differs.",
+        f"{told} If it keeps anything else from one epoch to the next, a resumed run differs.",
     )
 
 

@@ -196,16 +196,29 @@ def _lengths(samples: int, batch_size: int, *, drop_last: bool = False) -> list[
     return [batch_size] * (samples // batch_size)
 
 
+def samplers_in(sampler: Any) -> list[Any]:
+    """A sampler, and the one that it makes batches of."""
+    return [each for each in (sampler, getattr(sampler, "sampler", None)) if each is not None]
+
+
+def is_numbered(sampler: Any) -> bool:
+    """Whether the number of its epoch decides an order and nothing else, as in a `DistributedSampler` that shuffles.
+
+    A subclass may do anything with that number, such as a curriculum.
+    """
+    return type(sampler) is DistributedSampler and sampler.shuffle
+
+
 @contextmanager
 def _lent(sampler: Any, seed: int) -> Iterator[None]:
     """Global generators, and those that the sampler owns, under this seed; all get their states back.
 
     A `DistributedSampler` draws from its own seed and its epoch, so the seed is the number of its epoch.
     """
-    inner = [each for each in (sampler, getattr(sampler, "sampler", None)) if each is not None]
-    owned = [known for each in inner if (known := handle(getattr(each, "generator", None))) is not None]
+    asked = samplers_in(sampler)
+    owned = [known for each in asked if (known := handle(getattr(each, "generator", None))) is not None]
     states = [each.state() for each in owned]
-    numbered = [(each, each.epoch) for each in inner if isinstance(each, DistributedSampler)]
+    numbered = [(each, each.epoch) for each in asked if is_numbered(each)]
     with global_randomness(seed):
         for each in owned:
             each.seed(seed)

@@ -148,7 +148,8 @@ def test_a_distributed_sampler_has_another_order_in_every_epoch(batched: bool) -
     assert first == again
     assert first != later
     assert sampler.epoch == 7
-    assert batched or "seeds as the number of its epoch" in made.notes[0][1]
+    assert "seeds as the number of its epoch" in made.notes[0][1]
+    assert "set_epoch" not in made.notes[0][1]
 
 
 def test_a_set_epoch_that_is_not_called_is_said() -> None:
@@ -159,6 +160,38 @@ def test_a_set_epoch_that_is_not_called_is_said() -> None:
     made = source(DataLoader(Named(), 4, sampler=Curriculum()))
     assert "Its set_epoch is not called" in made.notes[0][1]
     assert indices(made.epoch(SEEDS, 4))[0] == [9, 8, 7, 6]
+
+
+class Harder(DistributedSampler[Any]):
+    """Reads as many samples as its epoch allows."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(min(10, 4 + self.epoch)))
+
+    def set_epoch(self, epoch: int) -> None:
+        assert epoch < 10, "it has no such epoch"
+        super().set_epoch(epoch)
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["a sampler", "in a batch sampler"])
+def test_set_epoch_of_a_subclass_of_a_distributed_sampler_is_not_called(batched: bool) -> None:
+    sampler = Harder(Named(), num_replicas=1, rank=0)
+    given: dict[str, Any] = (
+        {"batch_sampler": BatchSampler(sampler, 4, drop_last=False)}
+        if batched
+        else {"sampler": sampler, "batch_size": 4}
+    )
+    made = source(DataLoader(Named(), **given))
+    assert indices(made.epoch(SEEDS, 4)) == [[0, 1, 2, 3]]
+    assert "Its set_epoch is not called" in made.notes[0][1]
+
+
+def test_set_epoch_of_a_distributed_sampler_that_does_not_shuffle_is_not_called() -> None:
+    sampler: Any = DistributedSampler(Named(), num_replicas=1, rank=0, shuffle=False)
+    sampler.set_epoch = lambda epoch: pytest.fail("it was called")
+    made = source(DataLoader(Named(), 4, sampler=sampler))
+    assert indices(made.epoch(SEEDS, 4))[0] == [0, 1, 2, 3]
+    assert "Its set_epoch is not called" in made.notes[0][1]
 
 
 def test_a_generator_that_is_not_used_is_named() -> None:
