@@ -242,8 +242,35 @@ def test_a_collate_fn_that_makes_sparse_batches_is_refused_before_training() -> 
 
     loader = DataLoader(TensorDataset(X, Y), 4, shuffle=True, collate_fn=sparse)
     task = Supervised(lambda: nn.Linear(2, 10), F.cross_entropy, train=loader, fitness=(X, Y))
-    with pytest.raises(TaskError, match=r"a tensor of a batch is a sparse tensor \(sparse_coo\).*to_dense"):
+    words = r"a tensor of a batch is a sparse tensor \(sparse_coo\).*identified by the bytes.*collate_fn.*to_dense"
+    with pytest.raises(TaskError, match=words):
         esgd.fit(task, seed=0, engine="loop", progress=False)
+
+
+class TakesSparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.is_sparse
+        return torch.sparse.mm(x, self.layer.weight.t()) + self.layer.bias
+
+
+def sparse_batches() -> list[tuple[Tensor, Tensor]]:
+    return [(X[i : i + 5].to_sparse(), Y[i : i + 5]) for i in (0, 5)]
+
+
+class SparseBatches(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sparse_batches())
+
+
+@pytest.mark.parametrize("data", [sparse_batches, DataLoader(SparseBatches(), None)], ids=["a function", "an iterable"])
+def test_batches_from_a_function_or_an_iterable_may_have_sparse_tensors(data: Any) -> None:
+    task = Supervised(TakesSparse, F.cross_entropy, train=data, fitness=data)
+    recipe = esgd.Recipe(population=2, offspring=2, mates=1, elites=1, generations=1, sgd_epochs=1)
+    assert esgd.fit(task, recipe, seed=0, engine="loop", progress=False).fitness < torch.inf
 
 
 @pytest.mark.parametrize(
