@@ -110,7 +110,8 @@ def error_rate(output: Tensor, target: Tensor) -> Tensor:
 
 
 def scalar(value: Any, whose: str, *, name: str | None = None) -> Tensor:
-    """A number as a float64 tensor, or an error that says which function returned what, and for which name of a dict."""
+    """A number as a float64 tensor, or an error that says which function returned what, and for which `name` of a
+    dict."""
     try:
         return torch.as_tensor(value, dtype=torch.float64).reshape(())
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,7 +1,7 @@
 """Random generators that a dataset keeps for itself. The seeds of a run do not reach them, so they are named.
 
-The search runs no code of the user's. It looks at types and not at `__class__`, into lists, tuples and dicts but not into
-subclasses of them, and passes over objects that compute their attributes.
+The search runs no code of the user's. It looks at types and not at `__class__`, into lists, tuples and dicts but not
+into subclasses of them, and passes over objects that compute their attributes.
 """
 
 from __future__ import annotations
@@ -101,6 +101,6 @@ def _attributes(value: Any) -> dict[Any, Any]:
         kept = next((vars(each)["__dict__"] for each in type(value).__mro__ if "__dict__" in vars(each)), None)
         plain = type(kept) in (GetSetDescriptorType, MemberDescriptorType)
         found = object.__getattribute__(value, "__dict__") if plain else {}
-    except Exception:  # a note is not worth the end of a run
+    except Exception:  # noqa: BLE001  # a note is not worth the end of a run
         return {}
     return found if type(found) is dict else {}
