@@ -121,7 +121,7 @@ class _Loader:
 
 @dataclass(frozen=True, eq=False)
 class _Beginning:
-    """A `worker_init_fn`: `get_worker_info().dataset` is the user's dataset, as in a loader of his own."""
+    """A `worker_init_fn`: `get_worker_info().dataset` is the dataset of the user, as with a plain `DataLoader`."""
 
     own: Callable[[int], Any] | None
 
