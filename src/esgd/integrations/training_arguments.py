@@ -132,10 +132,12 @@ def check_arguments(args: Any) -> None:
             f"huggingface_hub.upload_folder; or use save_strategy='no', and no run is kept."
         )
     select, _ = selection_of(args)
-    for argument in unlike_selection(args) if select is not None else ():
+    unlike = unlike_selection(args)
+    if select is not None and unlike:
         raise RecipeError(
-            f"{argument} cannot be used with metric_for_best_model={select!r}: selection gives compute_metrics the "
-            f"predictions and labels of the whole eval_dataset. Leave it out, or select by the loss."
+            f"{', '.join(unlike)} cannot be used with metric_for_best_model={select!r}: selection gives "
+            f"compute_metrics the predictions and labels of the whole eval_dataset. Leave it out, or select by "
+            f"the loss."
         )
     for name, known in (("optim", OPTIMIZERS), ("lr_scheduler_type", SCHEDULES)):
         if (value := word(getattr(args, name))) not in known:

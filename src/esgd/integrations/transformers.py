@@ -137,7 +137,8 @@ class EsgdTrainer:
                 preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             )
         self.args, self.budget, self.engine, self.trackers = args, budget, engine, tuple(trackers)
-        self.task = self._task(network.cpu(), select, mode, unlike)
+        measures = self._measures(select, unlike)
+        self.task = self._task(network.cpu(), select, mode, measures=measures)
         self.recipe = recipe or self._recipe(network, len(train_dataset))
         self.result: Result | None = None
 
@@ -209,7 +210,7 @@ class EsgdTrainer:
         """Write `trainer_state.json`, as `Trainer.save_state` does. What a run continues from is in `esgd`."""
         self._trainer.save_state()
 
-    def _task(self, network: nn.Module, select: str | None, mode: str, unlike: list[str]) -> Supervised:
+    def _task(self, network: nn.Module, select: str | None, mode: str, *, measures: bool) -> Supervised:
         names = self._trainer.label_names
         if select is not None and len(names) != 1:
             raise TaskError(
@@ -229,7 +230,7 @@ class EsgdTrainer:
                 drop_last=args.dataloader_drop_last,
             ),
             fitness=loader(self._trainer.eval_dataset, batch_size=args.per_device_eval_batch_size),
-            metrics={select or "compute_metrics": metrics} if self._measures(select, unlike) else {},
+            metrics={select or "compute_metrics": metrics} if measures else {},
             select=select,
             mode=mode,
             target=names[0] if len(names) == 1 else None,
@@ -237,15 +238,17 @@ class EsgdTrainer:
 
     def _measures(self, select: str | None, unlike: list[str]) -> bool:
         """Whether what compute_metrics returns for the best network is in the history."""
-        if select is not None or self._trainer.compute_metrics is None or self.args.prediction_loss_only:
-            return select is not None
+        if select is not None:
+            return True
+        if self._trainer.compute_metrics is None or self.args.prediction_loss_only:
+            return False
         names = self._trainer.label_names
         reasons = unlike + ([] if len(names) == 1 else [f"label_names={names!r}"])
         if reasons:
             warnings.warn(
                 f"compute_metrics is called by evaluate and predict only, and its metrics are not in the history: "
                 f"{', '.join(reasons)}.",
-                stacklevel=4,
+                stacklevel=3,
             )
         return not reasons
 

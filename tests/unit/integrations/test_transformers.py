@@ -184,9 +184,19 @@ def test_all_numbers_of_compute_metrics_are_in_the_history_and_in_trackers(tmp_p
 
 def test_metrics_that_are_called_in_another_way_are_named_and_left_to_evaluate(tmp_path: Path) -> None:
     args = arguments(tmp_path, eval_do_concat_batches=False)
-    with pytest.warns(UserWarning, match="not in the history: eval_do_concat_batches=False.$"):
+    with pytest.warns(UserWarning, match="not in the history: eval_do_concat_batches=False.$") as warned:
         population = trainer(tmp_path, args=args, recipe=Recipe())
     assert population.task.fitness_metrics(population.model) == {}
+    assert {each.filename for each in warned if "history" in str(each.message)} == {__file__}
+
+
+def test_a_compute_metrics_that_raises_ends_the_training(tmp_path: Path) -> None:
+    def missing(prediction: Any) -> dict[str, float]:
+        raise KeyError("no such metric")
+
+    recipe = Recipe(population=2, offspring=2, mates=1, elites=1, generations=1, sgd_epochs=1)
+    with pytest.raises(KeyError, match="no such metric"):
+        trainer(tmp_path, TwoOutputs, compute_metrics=missing, recipe=recipe).train()
 
 
 class TwoOutputs(nn.Module):
