@@ -13,7 +13,8 @@ def farewell(done: int, path: Path | None, origin: str, allow: Collection[str]) 
     if path is None:
         return "Stopped. Nothing was saved, because no run folder was given (run=…)."
     how = _resume(path, origin, allow) if origin else "run the same program again"
-    return f"Stopped. {done} generations are saved in {path}. To continue: {how}"
+    saved = "1 generation is saved" if done == 1 else f"{done} generations are saved"
+    return f"Stopped. {saved} in {path}. To continue: {how}"
 
 
 def stopped(why: str, k: str, path: Path | None, origin: str, allow: Collection[str]) -> str:

@@ -188,7 +188,7 @@ def test_a_run_that_is_out_of_memory_says_what_is_saved_and_how_to_continue(home
     stopped = run(home)
     assert stopped.returncode == 2
     assert "error: there is no memory left for what is to be done" in stopped.stderr
-    assert "1 generations are saved in r. To continue: esgd resume r --allow-code own" in stopped.stderr
+    assert "1 generation is saved in r. To continue: esgd resume r --allow-code own" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     (home / "memory is short").unlink()
     assert esgd("resume", "r", "--allow-code", "own", cwd=home).returncode == 0
@@ -198,7 +198,7 @@ def test_a_run_that_is_terminated_says_what_is_saved_and_how_to_continue(home: P
     (home / "it is terminated").touch()
     stopped = run(home)
     assert stopped.returncode == 143
-    assert "1 generations are saved in r. To continue: esgd resume r --allow-code own" in stopped.stderr
+    assert "1 generation is saved in r. To continue: esgd resume r --allow-code own" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     (home / "it is terminated").unlink()
     assert esgd("resume", "r", "--allow-code", "own", cwd=home).returncode == 0

@@ -174,7 +174,7 @@ def test_a_rule_that_fails_is_named_as_the_users(tmp_path: Path) -> None:
         fit(tmp_path / "run", stop=broken)
     blamed, farewell = error.value.__notes__
     assert blamed == "Raised by stop=broken, which was given to fit. The run itself is sound."
-    assert "1 generations are saved" in farewell
+    assert "1 generation is saved" in farewell
 
 
 def test_the_generation_of_a_saved_state_is_the_one_that_was_yielded(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ class Decoded(Dataset[Any]):
         return torch.full((3,), float(index)) * self.scale + self.noise(), index
 
 
+@pytest.fixture(autouse=True)
+def reading_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine as fast as it may be."""
+    monkeypatch.setattr(kept_samples, "CHEAP", 0.0)
+
+
 def epochs(source: Mapped, count: int, first: int = 0) -> list[list[Tensor]]:
     return [[x for x, _ in source.epoch(Seeds(0).at(number), BATCH)] for number in range(first, first + count)]
 
@@ -111,6 +117,14 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     often = [index for index, times in dataset.read.items() if times == 10]
     assert len(often) >= SAMPLES - 5
     assert dataset.read.total() < 10 * SAMPLES
+
+
+def test_what_is_read_at_once_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_samples, "CHEAP", 900.0)
+    monkeypatch.setattr(kept_samples, "LOOKED_AT", 1)
+    dataset = Decoded()
+    epochs(Mapped(dataset), 10)
+    assert set(dataset.read.values()) == {10}
 
 
 def test_a_copy_for_another_process_begins_with_nothing() -> None:

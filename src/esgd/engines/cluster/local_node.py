@@ -2,6 +2,7 @@
 
 A driver that asks anything of a raylet which has died is ended by Ray at once, with exit code 1 and without a word. One
 whose GCS has died works for another minute and is ended then. So both are looked at before anything is asked of them.
+What is left is a raylet that dies while the driver reads from its object store or writes to it: Ray ends the driver.
 """
 
 from __future__ import annotations
