@@ -342,14 +342,14 @@ def soup(task: Task, work: float, *, population: int = 16, rates: SpeciesLike = 
 
 def swa(task: Task, work: float, *, lr: float = 0.05) -> Recipe:
     """Stochastic weight averaging (Izmailov et al., 2018): one network, SGD with momentum, and the mean of its
-    iterates from three quarters of the run on."""
+    iterates from three quarters of the run on, or its best checkpoint if that is better."""
     policy, buffers = Policy(optimizer="sgd", hyper={"lr": lr, "momentum": 0.9}, schedule=Swa()), _enough(task)
     return sized(
         task,
         work,
         lambda epochs: replace(
             _independent(buffers, 1, epochs, Fixed(policy=policy), generations=1),
-            backoff=BestOfLooks(looks=(), mean=0.25),
+            backoff=BestOfLooks(looks=tuple(tenth / 10 for tenth in range(1, 10)), mean=0.25),
         ),
     )
 
