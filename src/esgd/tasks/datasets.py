@@ -98,6 +98,7 @@ class Mapped:
             collate=self.collate,
             batch_size=self.batch_size,
             options=self.options,
+            notes=self.notes,
             _shown=self._of_user,
         )
 

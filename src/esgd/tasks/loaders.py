@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -109,6 +110,9 @@ def _kept(name: str, sampler: object) -> Concern:
     through = "as the number of its epoch" if numbered else "through the global generators and its own `generator`"
     uncalled = any(hasattr(each, "set_epoch") and not is_numbered(each) for each in asked)
     told = " Its set_epoch is not called: individuals have no epoch in common." if uncalled else ""
+    shares = max([each.num_replicas for each in asked if isinstance(each, DistributedSampler)], default=1)
+    if shares > 1:
+        told += f" It has one of {shares} shares of the samples; shuffle=True reads all of them, on any engine."
     return (
         "sampler",
         f"{name} is read in the order of its {type(sampler).__name__}, which is given the run's seeds {through}."

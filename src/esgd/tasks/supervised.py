@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from math import ceil, nan
 from typing import Any
 
@@ -359,9 +360,8 @@ class Supervised:
             self._tried = True
 
     def look(self, network: nn.Module) -> Iterator[Concern]:
-        for split in self._splits.values():
-            if isinstance(split, HasNotes):
-                yield from split.notes
+        kept = (split.notes for split in self._splits.values() if isinstance(split, HasNotes))
+        yield from dict.fromkeys(chain.from_iterable(kept))  # two parts of one split have the same
         known = {name: split for name, split in self._splits.items() if name != "pick"}
         found = [some_samples(name, split, self._form) for name, split in known.items()]
         yield from concerns([each for each in found if each is not None], known, self._loss, network)

@@ -194,6 +194,18 @@ def test_set_epoch_of_a_distributed_sampler_that_does_not_shuffle_is_not_called(
     assert "Its set_epoch is not called" in made.notes[0][1]
 
 
+def test_a_distributed_sampler_that_has_a_share_of_the_samples_is_named() -> None:
+    sampler: Any = DistributedSampler(Named(), num_replicas=4, rank=0)
+    (note,) = source(DataLoader(Named(), 4, sampler=sampler)).notes
+    assert "It has one of 4 shares of the samples" in note[1]
+
+
+def test_notes_of_a_split_that_is_divided_stay_and_are_said_once() -> None:
+    loader = DataLoader(Named(), 4, shuffle=True, generator=torch.Generator())
+    task = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=Named(), fitness=loader, pick=0.4)
+    assert sum("generator of the DataLoader of fitness" in text for _, text in task.look(task.model())) == 1
+
+
 def test_a_generator_that_is_not_used_is_named() -> None:
     own = torch.Generator().manual_seed(5)
     (note,) = source(DataLoader(Named(), 4, shuffle=True, generator=own)).notes
