@@ -15,7 +15,20 @@ from esgd import species
 from esgd.policies import Policy
 from esgd.protocols import Draw
 from esgd.schedules import Cosine, CosineRun, Linear, Steps, Tail
-from esgd.species import Adam, Choice, Fixed, Inherited, Integers, LogUniform, Mixture, Once, Optimizer, Sgd, Uniform
+from esgd.species import (
+    Adam,
+    Choice,
+    Fixed,
+    Inherited,
+    Integers,
+    Ladder,
+    LogUniform,
+    Mixture,
+    Once,
+    Optimizer,
+    Sgd,
+    Uniform,
+)
 from esgd.testing import check_species
 
 SGD, ADAM = Sgd(lr=(0.01, 0.5)), Adam(lr=LogUniform(1e-4, 1e-2), gamma=0.9)
@@ -35,6 +48,7 @@ SPECIES = [
     Mixture(species=(SGD, ADAM), weights=(3.0, 1.0)),
     Once(species=Mixture(species=(SGD, ADAM))),
     Fixed(policy=Policy(optimizer="adagrad", hyper={"lr": 0.05}), gamma=0.8),
+    Ladder(species=ADAM, factors=(1, 4, 0.25)),
     Inherited(species=Mixture(species=(SGD, ADAM)), clip=(1e-4, 1.0)),
 ]
 

@@ -6,9 +6,10 @@ Sizes, shares and the spread of the rates were chosen by judgement, not measured
 from __future__ import annotations
 
 from esgd.operators import BestOfLooks, Cloned, Gaussian, MeanOfElites, Uninterrupted, trajectories
+from esgd.protocols import Species
 from esgd.recipe import Recipe
 from esgd.sizes import Each, Earned
-from esgd.species import Inherited, LogUniform, Optimizer
+from esgd.species import Inherited, LogUniform
 
 RACES = (((4, 2), 3), ((3, 1), 1))  # individuals at first and then, and generations after the first
 RACE_SHARE = 1 / 3  # of the work, for the first generation
@@ -43,6 +44,6 @@ def rates_around(rate: float) -> LogUniform:
     return LogUniform(rate / SPREAD, rate * SPREAD)
 
 
-def handed_down(pool: Optimizer) -> Inherited:
+def handed_down(pool: Species) -> Inherited:
     """Networks keep their policy; offspring have their mate's with another rate, or a new one."""
     return Inherited(species=pool, probability=0.75, jitter=0.3, offspring_only=True)

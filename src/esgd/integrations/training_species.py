@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from esgd.groups import Group, Groups, NoDecay
-from esgd.integrations.short_races import handed_down, rates_around
+from esgd.integrations.short_races import handed_down
 from esgd.protocols import Species
 from esgd.schedules import Constant, CosineRun, Schedule, Steps
-from esgd.species import Optimizer
+from esgd.species import Ladder, Optimizer
 
 OPTIMIZERS = {
     "adamw_torch": "adamw",
@@ -23,19 +23,23 @@ OPTIMIZERS = {
     "rmsprop": "rmsprop",
 }
 SCHEDULES = ("linear", "cosine", "cosine_with_min_lr", "constant", "constant_with_warmup")
+TRIED = (1.0, 4.0, 16.0, 0.25)
+"""The learning rates of the individuals that a race begins with, as multiples of `learning_rate`. Its default suits
+whole networks and is far too low for adapters."""
+
 LOWEST = ("min_lr", "min_lr_rate")
 """What `lr_scheduler_kwargs` may have: where a cosine ends."""
 
 
 def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
-    """What individuals are trained with: the optimizer, with learning rates around `learning_rate`."""
+    """What individuals are trained with: the optimizer, with `learning_rate` and multiples of it."""
     optimizer = OPTIMIZERS[word(args.optim)]
     hyper: dict[str, Any] = {"weight_decay": args.weight_decay}
     if optimizer == "adamw":
         hyper |= {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     rates = Optimizer(
         name=optimizer,
-        lr=rates_around(args.learning_rate),
+        lr=args.learning_rate,
         gamma=1.0,
         hyper=hyper,
         schedule=schedule_of(args, samples),
@@ -43,7 +47,7 @@ def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
         accumulate=args.gradient_accumulation_steps,
         groups=groups,
     )
-    return handed_down(rates)
+    return handed_down(Ladder(species=rates, factors=TRIED))
 
 
 def schedule_of(args: Any, samples: int) -> Schedule:

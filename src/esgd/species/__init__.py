@@ -2,6 +2,7 @@
 
 from esgd.species.distributions import AutoRate, Choice, Integers, LogUniform, Uniform
 from esgd.species.inherit import Inherited
+from esgd.species.ladder import Ladder
 from esgd.species.mixture import Fixed, Mixture, Once
 from esgd.species.optimizer_pools import Adam, Optimizer, Sgd
 
@@ -12,6 +13,7 @@ __all__ = [
     "Fixed",
     "Inherited",
     "Integers",
+    "Ladder",
     "LogUniform",
     "Mixture",
     "Once",

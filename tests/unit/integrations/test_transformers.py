@@ -296,12 +296,13 @@ def test_a_run_continues_only_from_the_network_that_it_began_with(tmp_path: Path
     assert trainer(tmp_path, pretrained, recipe=recipe, compute_metrics=None).train().fitness == begun.fitness
 
 
-def test_the_work_is_that_of_one_network_and_the_rates_lie_around_its_own(tmp_path: Path) -> None:
+def test_the_work_is_that_of_one_network_and_its_own_rate_is_tried_first(tmp_path: Path) -> None:
     population = trainer(tmp_path, args=arguments(tmp_path, weight_decay=0.1, max_grad_norm=0.5))
     spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
     assert spent == pytest.approx(3 * 12 * 64, rel=0.05)
-    rates = population.recipe.species.species
-    assert (rates.lr.low, rates.lr.high) == pytest.approx((3e-3 / 4, 3e-3 * 4))
+    ladder = population.recipe.species.species
+    rates = ladder.species
+    assert (rates.lr, ladder.factors[:3]) == (3e-3, (1, 4, 16)), "its own rate is among them"
     assert (rates.name, rates.hyper["weight_decay"], rates.clip_norm) == ("adamw", 0.1, 0.5)
     assert population.recipe.start == Perturbed(sigma=0.0)
 
