@@ -1,6 +1,6 @@
 """A pretrained network on movie reviews: a population against one `Trainer` run, at equal work.
 
-    HF_HUB_OFFLINE=1 python -m benchmarks.finetuning [full lora] [--seeds 3] [--train 128] [--eval 24] [--test 200]
+    HF_HUB_OFFLINE=1 python -m benchmarks.finetuning [full lora] [--seeds 3] [--train 512] [--eval 64] [--test 1000]
 
 all-MiniLM-L6-v2 with a new classification head, full and with LoRA of rank 8, short reviews of up to 64 tokens.
 `Trainer` has its default arguments, so three epochs with a learning rate of 5e-5 that falls in a line, and no look at
@@ -121,9 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", default=["full", "lora"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--train", type=int, default=128)
-    parser.add_argument("--eval", type=int, default=24)
-    parser.add_argument("--test", type=int, default=200)
+    parser.add_argument("--train", type=int, default=512)
+    parser.add_argument("--eval", type=int, default=64)
+    parser.add_argument("--test", type=int, default=1000)
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
     given = parser.parse_args()
     logging.set_verbosity_error()
