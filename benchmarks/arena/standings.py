@@ -78,11 +78,11 @@ def critical_difference(results: Sequence[Result]) -> float:
 
 def with_hindsight(results: Sequence[Result], singles: Sequence[str]) -> list[Result]:
     """The results without the singles of the grid, but with an arm that has the best of them on each task, by its mean
-    test loss over seeds."""
+    test loss over seeds. `single` has one of the grid's policies and stays."""
     own = [each for each in results if each["arm"] not in singles]
     for task in dict.fromkeys(each["task"] for each in results):
-        here = [each for each in results if each["task"] == task and each["arm"] in singles]
-        if here:
+        here = [each for each in results if each["task"] == task and each["arm"] in (*singles, "single")]
+        if any(each["arm"] in singles for each in here):
             losses = {arm: [each["test"] for each in here if each["arm"] == arm] for arm in {e["arm"] for e in here}}
             best = min(losses, key=lambda arm: fmean(losses[arm]))
             own += [{**each, "arm": HINDSIGHT} for each in here if each["arm"] == best]

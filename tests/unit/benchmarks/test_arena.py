@@ -75,6 +75,9 @@ def test_the_bar_in_hindsight_is_the_best_single_of_each_task() -> None:
     singles = [run(slow, 0, 0.5), run(quick, 0, 0.7), run(slow, 0, 0.9, task="u"), run(quick, 0, 0.6, task="u")]
     found = [each for each in with_hindsight([*RUNS, *singles], [slow, quick]) if each["arm"] == HINDSIGHT]
     assert {each["task"]: each["test"] for each in found} == {"t": 0.5, "u": 0.6}
+    usual = [run("single", 0, 0.4), run("single", 0, 0.1, task="without the others")]
+    found = [each for each in with_hindsight([*singles, *usual], [slow, quick]) if each["arm"] == HINDSIGHT]
+    assert {each["task"]: each["test"] for each in found} == {"t": 0.4, "u": 0.6}
 
 
 def test_the_page_has_the_best_rank_first_and_keeps_the_words_around_the_tables(tmp_path: Path) -> None:
