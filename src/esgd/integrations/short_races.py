@@ -1,6 +1,6 @@
 """What adapters train by where a trainer's own epochs are all the work there is: short races around its learning rate.
 
-Sizes, shares and the spread of the rates were chosen by judgement, not measured.
+Sizes and shares were chosen by judgement, not measured.
 """
 
 from __future__ import annotations
