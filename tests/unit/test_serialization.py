@@ -69,6 +69,7 @@ from esgd.species import (
     Fixed,
     Inherited,
     Integers,
+    Ladder,
     LogUniform,
     Mixture,
     Once,
@@ -139,6 +140,7 @@ any_species = st.recursive(
         st.lists(inner, min_size=1, max_size=3).map(lambda each: Mixture(species=each)),
         st.tuples(inner, inner).map(lambda pair: Mixture(species=pair, weights=(0.8, 0.2))),
         inner.map(lambda each: Once(species=each)),
+        st.builds(Ladder, species=inner, factors=st.lists(positive, min_size=1, max_size=3).map(tuple)),
         st.builds(
             Inherited,
             species=inner,
@@ -228,8 +230,20 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
         *(PerEpoch, PerGeneration, BestOf, Never, Roulette, Inverse, Rank, Softmax, Gaussian, RelativeGaussian),
         *(Elitist, Fresh, Carried, CarriedByMate, Averaged, FromFittest, RandomStart, Reestimated, Perturbed, Saved),
         *(Constant, Cosine, Linear, Tail, CosineRun, Steps, Uniform, LogUniform, Integers, Choice, AutoRate),
-        *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Uninterrupted, Replacement, Truncation, Raced, Swa),
-        *(BestOfLooks, Anchor, Mated, Cloned, Extrapolated, MeanOfElites, GreedySoup, LoraProduct, Rescaled),
+        *(Sgd, Adam, Optimizer, Fixed, Mixture, Once, Inherited, Ladder, Uninterrupted, Replacement, Truncation),
+        *(
+            Raced,
+            Swa,
+            BestOfLooks,
+            Anchor,
+            Mated,
+            Cloned,
+            Extrapolated,
+            MeanOfElites,
+            GreedySoup,
+            LoraProduct,
+            Rescaled,
+        ),
         *(Funnel, Each, Shared, PerIndividual, Earned, Spending, Timed, Group, NoDecay),
     }
     assert spelt == covered

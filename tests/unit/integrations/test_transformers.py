@@ -327,8 +327,8 @@ def test_a_warm_up_is_the_share_of_the_run_that_it_is_of_the_steps_of_one_networ
 ) -> None:
     """64 samples in batches of 8, four to a step: 2 steps in each of 12 epochs."""
     population = trainer(tmp_path, args=arguments(tmp_path, gradient_accumulation_steps=4, **more))
-    assert population.recipe.species.species.schedule == schedule
-    assert population.recipe.species.species.accumulate == 4
+    assert population.recipe.species.species.species.schedule == schedule
+    assert population.recipe.species.species.species.accumulate == 4
     spent = expected_work(Costs.of(population.task, population.recipe), population.recipe)
     assert spent == pytest.approx(3 * (40 * 8 * 4 if "max_steps" in more else 12 * 64), rel=0.05)
 
@@ -351,7 +351,7 @@ def test_weight_decay_applies_to_the_parameters_that_trainer_decays(
 ) -> None:
     args = arguments(tmp_path, weight_decay=0.1)
     population = trainer(tmp_path, make, args=args)
-    policy, network = population.recipe.species.species, population.model
+    policy, network = population.recipe.species.species.species, population.model
     names = [name for name, _ in network.named_parameters()]
     changes = resolved(policy.groups, network, names)
     decays = {
@@ -371,7 +371,7 @@ def test_a_budget_takes_the_place_of_the_epochs(tmp_path: Path) -> None:
     result = trainer(tmp_path, args=args, budget=esgd.Work(samples=3e3)).train()
     spent = sum(passes(line["ledger"]) for line in result.history)
     assert spent == pytest.approx(3e3, rel=0.25)  # some evaluations are aborted early
-    assert result.recipe.species.species.accumulate == 2
+    assert result.recipe.species.species.species.accumulate == 2
     with pytest.raises(RecipeError, match="budget='soon' cannot be read"):
         trainer(tmp_path, budget="soon")
 

@@ -40,8 +40,3 @@ def test_a_policy_without_a_rate_stays_as_it_is() -> None:
 def test_factors_are_positive_and_there_are_some(factors: Any) -> None:
     with pytest.raises(RecipeError, match="factors"):
         Ladder(species=RATE, factors=factors)
-
-
-def test_a_recipe_with_a_ladder_comes_back_from_its_file() -> None:
-    recipe = esgd.Recipe(species=Ladder(species=RATE, factors=(1, 4)))
-    assert esgd.Recipe.from_dict(recipe.to_dict()).species == recipe.species
