@@ -36,9 +36,8 @@ def insert(page: Path, words: str) -> None:
 
 def tables(results: Sequence[Result], ours: str) -> str:
     """For each budget the arms by rank, what is ahead of them by how much, and every task."""
-    return "\n".join(line for budget in BUDGETS for line in _budget(results, budget, ours)) + "\n".join(
-        _variants(results, ours)
-    )
+    budgets = (line for budget in BUDGETS for line in _budget(results, budget, ours))
+    return "\n".join([*budgets, *_variants(results, ours)])
 
 
 def _budget(results: Sequence[Result], budget: str, ours: str) -> Iterator[str]:
@@ -106,11 +105,12 @@ def _mean(results: Sequence[Result], arm: str, task: str) -> float:
 
 def draw(results: Sequence[Result], folder: Path) -> None:
     """Ranks with their critical difference, and the test loss by work spent."""
+    results = [each for each in results if each["arm"] not in (*SINGLES, *VARIANTS)]
     budgets = [budget for budget in BUDGETS if any(each["budget"] == budget for each in results)]
     with styled():
         figure, panels = sheet(10.0, 4.0, len(budgets))
         for budget, axes in zip(budgets, panels, strict=True):
-            own = [each for each in results if each["budget"] == budget and each["arm"] not in (*SINGLES, *VARIANTS)]
+            own = [each for each in results if each["budget"] == budget]
             ranks = mean_ranks(own, "test")
             reach = critical_difference(own) / 2 if ranks else 0.0
             colours = [DRAWN.get(arm, GREY) for arm in ranks]

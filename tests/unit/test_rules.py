@@ -337,6 +337,10 @@ def test_swa_averages_the_last_quarter_at_a_constant_rate() -> None:
     assert rates[3] == rates[4] == pytest.approx(0.05)
 
 
+def test_swa_looks_at_its_checkpoints() -> None:
+    assert len(esgd.rules.swa(task(), 1e5).backoff.looks) == 9
+
+
 @pytest.mark.slow
 def test_a_soup_is_made_in_the_last_generation_only() -> None:
     generations = whole("soup")

@@ -23,16 +23,18 @@ from torch.optim import lr_scheduler
 from esgd.errors import TaskError
 from esgd.groups import Change, Group, Groups
 from esgd.integrations.lightning_task import without_trainer
-from esgd.integrations.short_races import handed_down, rates_around
 from esgd.protocols import Species
 from esgd.schedules import CosineRun, Schedule
-from esgd.species import Optimizer
+from esgd.species import Inherited, LogUniform, Optimizer
 
 NOT_DRAWN = ("lr", "foreach", "fused", "capturable", "differentiable")
 """Keywords of an optimizer that have a range of their own, or that the engine chooses."""
 
 OF_A_GROUP = ("params", "param_names", "initial_lr", "max_lr", "min_lr", "lr", "weight_decay")
 """What groups of parameters may differ in."""
+
+SPREAD = 4.0
+"""How far a learning rate may be from the module's, as a factor; chosen by judgement."""
 
 CYCLED = ("momentum", "betas")
 """What `OneCycleLR` overwrites in the groups. The defaults of the optimizer keep what it was made with."""
@@ -102,7 +104,7 @@ def species_of(
     }
     pool = Optimizer(
         name=_name(kind),
-        lr=rates_around(rate),
+        lr=LogUniform(rate / SPREAD, rate * SPREAD),
         gamma=1.0,
         hyper=hyper,
         schedule=schedule,
@@ -110,7 +112,7 @@ def species_of(
         accumulate=accumulate,
         groups=groups_of(optimizer, module),
     )
-    return handed_down(pool)
+    return Inherited(species=pool, probability=0.75, jitter=0.3, offspring_only=True)
 
 
 def groups_of(optimizer: torch.optim.Optimizer, module: nn.Module) -> Groups:

@@ -4,7 +4,7 @@ Nothing is imported: what is not set is known from arguments that are made with 
 
 | arguments                                         | what they become                                                 |
 |---------------------------------------------------|------------------------------------------------------------------|
-| `learning_rate`                                   | the middle of a log-uniform range, from 1/4 of it to 4 times it  |
+| `learning_rate`                                   | tried first, then 4 and 16 times it, and 1/4 of it if four race  |
 | `optim`, `weight_decay`, `adam_*`                 | the optimizer and its keywords; what decays, `Trainer` says      |
 | `max_grad_norm`                                   | the largest gradient norm of a policy                            |
 | `lr_scheduler_type`                               | "constant", or one cosine over the run, also for "linear"        |

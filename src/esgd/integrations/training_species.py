@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from glob import escape
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from torch import nn
 
+from esgd.errors import TaskError
 from esgd.groups import Group, Groups, NoDecay
-from esgd.integrations.short_races import handed_down
 from esgd.protocols import Species
 from esgd.schedules import Constant, CosineRun, Schedule, Steps
-from esgd.species import Ladder, Optimizer
+from esgd.species import Inherited, Ladder, Optimizer
 
 OPTIMIZERS = {
     "adamw_torch": "adamw",
@@ -32,7 +32,15 @@ LOWEST = ("min_lr", "min_lr_rate")
 
 
 def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
-    """What individuals are trained with: the optimizer, with `learning_rate` and multiples of it."""
+    """What individuals are trained with: the optimizer, with `learning_rate` and multiples of it at the beginning.
+
+    Survivors keep their policy, and offspring have their mate's with another rate.
+    """
+    if not 0 < args.learning_rate < inf:
+        raise TaskError(
+            f"learning_rate={args.learning_rate} of TrainingArguments. It and multiples of it are tried: give one "
+            f"above 0, such as 5e-5."
+        )
     optimizer = OPTIMIZERS[word(args.optim)]
     hyper: dict[str, Any] = {"weight_decay": args.weight_decay}
     if optimizer == "adamw":
@@ -47,7 +55,8 @@ def species_of(args: Any, samples: int, groups: Groups = ()) -> Species:
         accumulate=args.gradient_accumulation_steps,
         groups=groups,
     )
-    return handed_down(Ladder(species=rates, factors=TRIED))
+    ladder = Ladder(species=rates, factors=TRIED)
+    return Inherited(species=ladder, probability=1.0, jitter=0.3, offspring_only=True)
 
 
 def schedule_of(args: Any, samples: int) -> Schedule:

@@ -51,7 +51,7 @@ PADDING = -100
 INSTEAD: Mapping[str, str] = {
     "push_to_hub": "Write a folder with save_model, and upload it with huggingface_hub.upload_folder.",
     "create_model_card": "Its draft has the settings of one network. Those of the run are in result.recipe.",
-    "hyperparameter_search": "The population is the search: it draws learning rates around learning_rate.",
+    "hyperparameter_search": "The population is the search: it tries learning_rate and multiples of it.",
     "state": "Every generation is in result.history.",
     "optimizer": "Policies of the population are in result.history.",
     "add_callback": "Follow a run with trackers=….",

@@ -222,7 +222,7 @@ class RunFolder:
         A crash in the last generation may have left the model of the generation before, or none, and a checkpoint more.
         """
         fittest, mended = state.archive.best.module(), list[str]()
-        kept = f"All {state.k} generations are saved."
+        kept = f"Every generation is saved, 1 to {state.k}."
         self._check_there(kept)
         with explained(self.path, "Finishing the run", kept):
             for path in checkpoint.saved(self.checkpoints):

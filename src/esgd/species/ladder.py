@@ -14,8 +14,11 @@ _FACTORS = "Individual j has the learning rate of its species times factors[j]. 
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The policies of a species, with the learning rate of individual j times `factors[j]`, and around again after the
-    last one: a few individuals that surely try a few rates, where drawn ones may all be on one side.
+    """The policies of a species, with the learning rate of place j in the population times `factors[j]`, and around
+    again after the last one: a few individuals that surely try a few rates, where drawn ones may all be on one side.
+
+    The rate belongs to the place. Put it inside `Inherited(offspring_only=True)`, so that a survivor keeps its own. The
+    species inside is not told what was inherited.
 
     >>> from esgd.randomness import Seeds
     >>> from esgd.species import Adam
@@ -36,6 +39,6 @@ class Ladder:
         object.__setattr__(self, "factors", tuple(checked))
 
     def __call__(self, request: Draw) -> Policy:
-        policy, factor = self.species(request), self.factors[request.j % len(self.factors)]
+        policy, factor = self.species(replace(request, inherited=None)), self.factors[request.j % len(self.factors)]
         rates = {name: value * factor for name, value in policy.hyper.items() if name == "lr"}
         return replace(policy, hyper={**policy.hyper, **rates})

@@ -98,7 +98,7 @@ class Mapped:
             collate=self.collate,
             batch_size=self.batch_size,
             options=self.options,
-            notes=self.notes,
+            notes=tuple((kind, text) for kind, text in self.notes if kind != "sampler"),  # the parts have no sampler
             _shown=self._of_user,
         )
 

@@ -92,7 +92,7 @@ def _order(name: str, loader: DataLoader[Any]) -> tuple[Order, tuple[Concern, ..
     """The order in which a loader reads its dataset, and what has to be said about it."""
     batches, sampler, last = loader.batch_sampler, loader.sampler, loader.drop_last
     if type(batches) is not BatchSampler or loader.batch_size is None:
-        return Grouped(batches), (_kept(name, batches),)  # type: ignore[arg-type]
+        return Grouped(batches), (_kept(name, batches), *_share(name, batches))  # type: ignore[arg-type]
     everything = torch.arange(len(loader.dataset))  # type: ignore[arg-type]
     if type(sampler) is SequentialSampler:
         return Straight(everything, last), (_unshuffled(name),) if name == "train" else ()
@@ -101,7 +101,7 @@ def _order(name: str, loader: DataLoader[Any]) -> tuple[Order, tuple[Concern, ..
     if type(sampler) is SubsetRandomSampler:
         chosen = torch.tensor(list(sampler.indices), dtype=torch.int64)
         return Shuffled(chosen, last), _own_generator(name, loader, sampler)
-    return Sampled(sampler, last), (_kept(name, sampler),)
+    return Sampled(sampler, last), (_kept(name, sampler), *_share(name, sampler))
 
 
 def _kept(name: str, sampler: object) -> Concern:
@@ -110,14 +110,24 @@ def _kept(name: str, sampler: object) -> Concern:
     through = "as the number of its epoch" if numbered else "through the global generators and its own `generator`"
     uncalled = any(hasattr(each, "set_epoch") and not is_numbered(each) for each in asked)
     told = " Its set_epoch is not called: individuals have no epoch in common." if uncalled else ""
-    shares = max([each.num_replicas for each in asked if isinstance(each, DistributedSampler)], default=1)
-    if shares > 1:
-        told += f" It has one of {shares} shares of the samples; shuffle=True reads all of them, on any engine."
     return (
         "sampler",
         f"{name} is read in the order of its {type(sampler).__name__}, which is given the run's seeds {through}."
         f"{told} If it keeps anything else from one epoch to the next, a resumed run differs.",
     )
+
+
+def _share(name: str, sampler: object) -> tuple[Concern, ...]:
+    """A note on a sampler that leaves samples to other processes."""
+    asked = samplers_in(sampler)
+    shares = max([each.num_replicas for each in asked if isinstance(each, DistributedSampler)], default=1)
+    if shares == 1:
+        return ()
+    told = (
+        f"{name} has one of {shares} shares of the samples, by its DistributedSampler. A population needs none on any "
+        f"engine. Leave the sampler out, and all samples are read."
+    )
+    return (("share", told),)
 
 
 def _own_generator(

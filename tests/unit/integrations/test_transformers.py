@@ -302,9 +302,17 @@ def test_the_work_is_that_of_one_network_and_its_own_rate_is_tried_first(tmp_pat
     assert spent == pytest.approx(3 * 12 * 64, rel=0.05)
     ladder = population.recipe.species.species
     rates = ladder.species
-    assert (rates.lr, ladder.factors[:3]) == (3e-3, (1, 4, 16)), "its own rate is among them"
+    assert (rates.lr, ladder.factors) == (3e-3, (1, 4, 16, 0.25)), "its own rate is the first"
     assert (rates.name, rates.hyper["weight_decay"], rates.clip_norm) == ("adamw", 0.1, 0.5)
     assert population.recipe.start == Perturbed(sigma=0.0)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_a_rate_that_trains_nothing_is_refused(tmp_path: Path, rate: float, schedule: str) -> None:
+    args = arguments(tmp_path, learning_rate=rate, lr_scheduler_type=schedule)
+    with pytest.raises(TaskError, match=f"learning_rate={rate} of TrainingArguments"):
+        trainer(tmp_path, args=args)
 
 
 @pytest.mark.parametrize(

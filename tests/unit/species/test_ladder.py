@@ -31,6 +31,13 @@ def test_survivors_keep_the_rate_that_they_were_given() -> None:
     assert species(at(2, 0, inherited=winner)) == winner
 
 
+def test_a_rate_is_not_multiplied_again_in_every_generation() -> None:
+    kept = Inherited(species=Adam(lr=0.01, gamma=1.0), probability=1.0, jitter=0.0)
+    ladder = Ladder(species=kept, factors=(1, 4))
+    first = ladder(at(1, 1))
+    assert ladder(at(2, 1, inherited=first)) == first
+
+
 def test_a_policy_without_a_rate_stays_as_it_is() -> None:
     bare = Fixed(policy=esgd.Policy(optimizer="adafactor", hyper={}))
     assert Ladder(species=bare, factors=(2,))(at(1, 0)) == bare(at(1, 0))

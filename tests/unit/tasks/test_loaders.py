@@ -196,8 +196,8 @@ def test_set_epoch_of_a_distributed_sampler_that_does_not_shuffle_is_not_called(
 
 def test_a_distributed_sampler_that_has_a_share_of_the_samples_is_named() -> None:
     sampler: Any = DistributedSampler(Named(), num_replicas=4, rank=0)
-    (note,) = source(DataLoader(Named(), 4, sampler=sampler)).notes
-    assert "It has one of 4 shares of the samples" in note[1]
+    _, (kind, text) = source(DataLoader(Named(), 4, sampler=sampler)).notes
+    assert (kind, text.split(",")[0]) == ("share", "train has one of 4 shares of the samples")
 
 
 def test_notes_of_a_split_that_is_divided_stay_and_are_said_once() -> None:
