@@ -72,6 +72,11 @@ class _Counter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations, self.flops, self.elements, self.names = 0, 0, 0, set[str]()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import its compiler to keep it out of the next method, which takes a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 x, y = torch.zeros(8, 2), torch.zeros(8, dtype=torch.long)
 task = esgd.Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=(x, y), fitness=(x, y))
 recipe = esgd.Recipe(population=2, generations=2, sgd_epochs=1, elites=1, baggage=esgd.operators.Carried())
-list(esgd.evolve(task, recipe, seed=0, engine="loop"))
+for engine in ("loop", "auto"):
+    list(esgd.evolve(task, recipe, seed=0, engine=engine))
 print("torch._dynamo" in sys.modules)
 """
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
