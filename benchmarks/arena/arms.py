@@ -92,9 +92,11 @@ def without(**changes: Any) -> Arm:
 
 VARIANTS: Mapping[str, Arm] = {
     "with learning rates that are found": partial(rules.ours, rates=rules.FOUND),
-    "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0)),
+    "without averages": without(backoff=BestOfLooks(looks=(), mean=0.0, rescale=rules.RESCALE)),
+    "without rescaling in the SGD step": without(backoff=BestOfLooks(looks=())),
     "without offspring and rescaling": without(offspring=0, mates=1),
-    "without rescaling": without(kinds=(Cloned(), MeanOfElites())),
+    "without rescaling at the end": without(kinds=(Cloned(), MeanOfElites())),
+    "without rescaling": without(backoff=BestOfLooks(looks=()), kinds=(Cloned(), MeanOfElites())),
     "without shrinking": without(baggage=Uninterrupted(returns=True)),
     "without going back": without(baggage=Uninterrupted(shrink=rules.SHRINK)),
     "with SGD that is interrupted": without(baggage=Carried()),

@@ -242,7 +242,7 @@ class _LookCounter:
     """A trajectory that goes nowhere and counts how often its fitness is asked for."""
 
     def __init__(self) -> None:
-        self.measured = 0
+        self.measured = self.samples = 0
         self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
 
     def epoch(self) -> None: ...
@@ -255,6 +255,11 @@ class _LookCounter:
     def measure(self) -> Tensor:
         self.measured += 1
         return self.fitness
+
+    def measure_scaled(self, scales: Sequence[float]) -> Tensor:
+        return self.measure().expand(len(scales), 1)
+
+    def scale(self, factors: Tensor, fitness: Tensor) -> None: ...
 
     def snapshot(self) -> None: ...
 

@@ -39,6 +39,7 @@ SURVIVAL = [Elitist(rest=rest) for rest in (anyone, parents_only, trajectories)]
 SURVIVAL += [Elitist(rest=rest, ranked=True) for rest in (parents_only, trajectories)]
 BACKOFF = [PerEpoch(), PerEpoch(probability=0.7), PerGeneration(), PerGeneration(probability=0.3), BestOf(), Never()]
 BACKOFF += [BestOf(average=2), BestOf(average=3), BestOfLooks(), BestOfLooks(looks=(), mean=0.0, ema=1.0)]
+BACKOFF += [BestOfLooks(rescale=0.5)]
 RECOMBINATION = [LoraProduct()]
 COVERED = [*MATING, *MUTATION, *SURVIVAL, *BACKOFF, *RECOMBINATION]
 

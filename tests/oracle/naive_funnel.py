@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.oracle.naive_esgd import Naive
+from tests.oracle.naive_esgd import Naive, pieces
 
 
 @dataclass
@@ -38,7 +38,9 @@ class NaiveFunnel(Naive):
     drawn_kinds: tuple[str, ...] = ("",)
     random_rest: bool = False  # from all candidates but ends, not the fittest ends
     memory: float | None = None  # of an exponential average, in epochs
+    rescale: float = 0.0  # standard deviation of the logarithm of what outputs are multiplied by
     begun_smaller: int = 0
+    rescaled: int = 0
 
     def run_funnel(self) -> Iterator[list[Walker]]:
         self.module, self.generations = self.make_model(), len(self.epochs)
@@ -88,31 +90,51 @@ class NaiveFunnel(Naive):
                 weight = max(2 / (number + 1), 1.0 - exp(-2 * (1 / per_epoch) / self.memory))
                 ema = [torch.lerp(m, n, weight) for m, n in zip(ema, here, strict=True)] if ema else here
             if number + 1 == half:
-                places.append((self.score(self.module), self.row(), copy.deepcopy(optimizer.state_dict()["state"])))
+                places.append((*self.look(), copy.deepcopy(optimizer.state_dict()["state"])))
             elif number + 1 > half:
                 seen += 1
                 if seen % 2 == 0:
                     now = [parameter.detach().clone() for parameter in self.module.parameters()]
                     mean = [torch.lerp(m, n, 2 / seen) for m, n in zip(mean, now, strict=True)] if mean else now
         end, state = self.row(), copy.deepcopy(optimizer.state_dict()["state"])
-        places.append((self.score(self.module), end, state))
+        places.append((*self.look(), state))
+        unscaled = self.score(self.module)
         for average in (ema, mean):
             if not average:
                 continue
             averaged = torch.cat([tensor.reshape(-1) for tensor in average])
-            places.append((self.at(averaged), averaged, state))
+            self.at(averaged)
+            places.append((*self.look(), state))
         best = min(range(len(places)), key=lambda i: places[i][0])
         walker.fitness, walker.row, kept = places[best]
-        walker.role = "held" if best == 0 else "moved" if best == 2 else "passed"
+        at_end = best == 2 and torch.equal(walker.row, end)
+        walker.role = "held" if best == 0 else "moved" if at_end else "passed"
         if self.uninterrupted and self.returns and best == 0:
             walker.optimizer, walker.kind, walker.standing = None, "", None
         elif self.uninterrupted:
-            walker.optimizer, walker.kind, walker.standing = state, kind, None if best == 2 else end
+            walker.optimizer, walker.kind, walker.standing = state, kind, None if at_end else end
         elif best:
             walker.optimizer, walker.kind = kept, kind
-        if best == 2:
+        if at_end:
             return None
-        return Walker(f"{walker.name}@{k}", end, places[2][0], None, state, kind, "end")
+        return Walker(f"{walker.name}@{k}", end, unscaled, None, state, kind, "end")
+
+    def look(self) -> tuple[float, Tensor]:
+        """The fitness of the module and its row; both with its output multiplied, if another scale suits it better."""
+        fitness, row = self.score(self.module), self.row()
+        if not self.rescale:
+            return fitness, row
+        outputs = [(self.module(x).detach(), y) for x, y in pieces(self.fitness)]
+        found = {0.0: fitness}
+        for x in (0.1, -0.1, 0.2, -0.2, 0.4, -0.4, 0.8, -0.8):
+            total = sum(float(F.cross_entropy(output * exp(x), y).double() * len(y)) for output, y in outputs)
+            found[x] = total / len(self.fitness[1])
+        doubt = max(1.0, fitness) / (2 * self.rescale**2 * len(self.fitness[1]))
+        best = min(found, key=lambda x: found[x] + doubt * x**2)
+        last = sum(parameter.numel() for parameter in self.module[-1].parameters())
+        row[-last:] *= exp(best)
+        self.rescaled += best != 0.0
+        return found[best], row
 
     def row(self) -> Tensor:
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])

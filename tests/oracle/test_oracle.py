@@ -130,6 +130,18 @@ def test_the_library_equals_sgd_that_returns_and_begins_smaller_written_naively(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("uninterrupted", "seed"), [(True, 3), (False, 5)])
+def test_the_library_equals_rescaled_places_written_naively(uninterrupted: bool, seed: int) -> None:
+    baggage = Uninterrupted(returns=True) if uninterrupted else Carried()
+    recipe = replace(FUNNEL, species=esgd.Recipe().species, baggage=baggage, backoff=BestOfLooks(rescale=0.5, ema=0.7))
+    naive = NaiveFunnel(
+        mlp, TRAIN, FITNESS, seed, uninterrupted=uninterrupted, returns=uninterrupted, rescale=0.5, memory=0.7
+    )
+    assert_equal_funnels(recipe, naive, uninterrupted=uninterrupted)
+    assert naive.rescaled, "nothing was compared about it"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("uninterrupted", "seed"), [(True, 2), (False, 7)])
 def test_the_library_equals_clones_extrapolations_and_exponential_averages_written_naively(
     uninterrupted: bool, seed: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,10 @@ from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.compiled_code import keep_compiled_code
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import reestimate, statistics_layers
+from esgd.engines.output_layer import fitness_by_scale, output_layer
 from esgd.errors import TaskError
 from esgd.genome import Buffers, Row, layout, persistent_buffers
-from esgd.protocols import Batch, Settings, Setup
+from esgd.protocols import Batch, ScoresOutputs, Settings, Setup
 
 LossFunction = Callable[[nn.Module, Batch], Tensor]
 """A loss or a fitness, as a task has it."""
@@ -132,6 +134,27 @@ class Network:
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
         self.enter(training=False)
         return [float(self.judge(self.setup.task.fitness, batch))]
+
+    def losses_by_scale(self, rows: Sequence[int], batch: Batch, scales: Sequence[float]) -> list[list[float]]:
+        assert isinstance(self.setup.task, ScoresOutputs), "only such a task has an output layer"
+        self.enter(training=False)
+        return [self.judge(fitness_by_scale(self.setup.task, scales), batch).tolist()]
+
+    @cached_property
+    def output_layer(self) -> list[int]:
+        """The places of the parameters that multiply the output, among `parameters`; empty if there are none.
+
+        They are looked for in a new network: the loaded one may have diverged.
+        """
+        task, genome = self.setup.task, self.setup.genome
+        if not isinstance(task, ScoresOutputs):
+            return []
+        module = genome.module(*genome.read(genome.template)).to(self.computing.device).eval()
+        part = self.computing.to_device(next(iter(task.parts()))[1])
+        with torch.no_grad(), self.computing.autocast():
+            outputs = lambda: task.output(module, copied(part))  # noqa: E731
+            names = output_layer(module, genome.names, outputs, self.setup.seeds("output layer"))
+        return [genome.names.index(name) for name in names]
 
     def overflowed(self) -> list[int]:
         limit = torch.finfo(self.setup.genome.dtype).max ** 0.5

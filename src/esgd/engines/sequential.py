@@ -13,6 +13,7 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.fitness import Scorer
 from esgd.engines.inline import InlineExecutor
 from esgd.engines.network import Network
+from esgd.engines.output_layer import score_scaled
 from esgd.engines.resident import with_data_on_device
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.engines.without_compiler import without_compiler
@@ -81,8 +82,8 @@ class SequentialKernel:
         trajectory = SequentialTrajectory(self.network, start, policy, stream, step, score=self._score_loaded)
         return trajectory.outcome(step.backoff(trajectory, step.epochs))
 
-    def _score_loaded(self) -> Score:
-        return self.scorer.score(self.network)[0]
+    def _score_loaded(self, scales: Sequence[float]) -> list[Score]:
+        return score_scaled(self.scorer, self.network, scales)[0]
 
     def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
         found = list[Score]()

@@ -16,7 +16,7 @@ from torch import Tensor
 from esgd._averages import IterateAverage
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
-from esgd.engines.fitness import REFUSALS
+from esgd.engines.fitness import REFUSALS, samples_in
 from esgd.engines.gradients import begin_late_momentum, make_dense, takes_sparse
 from esgd.engines.network import Network
 from esgd.engines.optimizers import build_optimizer, changes, kept_state
@@ -54,7 +54,8 @@ class BegunEpoch:
 
 
 class SequentialTrajectory:
-    """The trajectory of one individual (n = 1); `score` takes the fitness of what is loaded in the network."""
+    """The trajectory of one individual (n = 1); `score` takes the fitness of what is loaded in the network, and, if it
+    can, the fitness with its output times each of some numbers."""
 
     def __init__(
         self,
@@ -64,14 +65,15 @@ class SequentialTrajectory:
         seeds: Seeds,
         step: Step,
         *,
-        score: Callable[[], Score],
+        score: Callable[[Sequence[float]], list[Score]],
     ) -> None:
-        self.network, self.policy, self.seeds, self.step, self._take_score = network, policy, seeds, step, score
+        self.network, self.policy, self.seeds, self.step, self._take_scores = network, policy, seeds, step, score
         self.task, self.work = network.setup.task, Ledger()
         self.moved = self.diverged = False
+        self.samples = 0
         self.end: Snapshot | None = None
         self._fitness = start.fitness
-        self._epoch, self._placed, self._place = 0, False, 0
+        self._epoch, self._placed, self._place, self._places = 0, False, 0, 0
         self._continues = continues(network.setup.baggage)
         self._standing = start.optimizer_state.place if self._continues and start.optimizer_state else None
         self._brought = start.optimizer_state
@@ -138,7 +140,7 @@ class SequentialTrajectory:
                 self._epoch = s + 1
             else:
                 begun.state, self._begun = global_state(), begun
-        self._fitness, self.moved, self._placed, self._place = nan, True, False, self._place + 1
+        self._move_on(placed=False)
 
     def _train_batches(self, begun: BegunEpoch, last: float, averages: Sequence[IterateAverage]) -> int:
         """Returns the number of the next step."""
@@ -198,15 +200,32 @@ class SequentialTrajectory:
         return loss.detach()
 
     def measure(self) -> Float[Tensor, " n"]:
+        self._measure(())
+        return self.fitness
+
+    def measure_scaled(self, scales: Sequence[float]) -> Float[Tensor, "s n"]:
+        found = self._measure(scales) or [inf] * len(scales)
+        return torch.tensor(found, dtype=torch.float64)[:, None]
+
+    def _measure(self, scales: Sequence[float]) -> list[float]:
+        """Take the fitness; returns what it is for each scale, or nothing if the output cannot be multiplied."""
         with self.work.clock("fitness"):
-            score = self._take_score()
+            score, *scaled = self._take_scores(scales)
         self.work.fitness_sgd += score.samples
         self.work.fitness_saved += score.saved
-        self._fitness = score.fitness
+        self._fitness, self.samples = score.fitness, samples_in(score.parts)
         self.diverged |= score.fitness == inf
         if (self.step.keep_ends or self._continues) and not self._placed:
             self.end = self.snapshot()
-        return self.fitness
+        return [each.fitness for each in scaled]
+
+    @torch.no_grad()
+    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
+        if float(factors[0]) == 1.0:
+            return
+        for place in self.network.output_layer:
+            self.network.parameters[place].mul_(float(factors[0]))
+        self._move_on(placed=True, fitness=float(fitness[0]))
 
     def snapshot(self) -> Snapshot:
         state = copy.deepcopy(self.optimizer.state_dict())
@@ -220,13 +239,18 @@ class SequentialTrajectory:
 
     def place(self, rows: Float[Tensor, "n d"]) -> None:
         self.network.setup.genome.write(rows[0], self.network.buffers(), self.network.module)
-        self._fitness, self.moved, self._placed, self._place = nan, True, True, self._place + 1
+        self._move_on(placed=True)
 
     @torch.no_grad()
     def place_average(self, average: IterateAverage) -> None:
         for parameter, mean in zip(self.network.parameters, average.tensors, strict=True):
             parameter.copy_(mean)
-        self._fitness, self.moved, self._placed, self._place = nan, True, True, self._place + 1
+        self._move_on(placed=True)
+
+    def _move_on(self, *, placed: bool, fitness: float = nan) -> None:
+        """It is at another place, where SGD has led it or where it was `placed`."""
+        self._places += 1
+        self._fitness, self.moved, self._placed, self._place = fitness, True, placed, self._places
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)

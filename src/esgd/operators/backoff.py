@@ -8,7 +8,7 @@ weights, buffers and optimizer state; the next epoch sees a new data order, beca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, exp
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,6 +31,12 @@ _AVERAGE = (
 _LOOKS = "They are fractions of the SGD step at which the fitness is taken. Use looks=(0.5,), or () for the end alone."
 _MEAN = "It is the last part of the SGD step whose iterates are averaged. Use mean=0.5 for half of it, 0 for none."
 _EVERY = "Every so many steps an iterate is averaged. Use every=2."
+_RESCALE = (
+    "It is the standard deviation of the logarithm of the number that an output is multiplied by, before anything is "
+    "known. Use rescale=0.25, or 0 for none."
+)
+SCALES = tuple(exp(sign * step) for step in (0.1, 0.2, 0.4, 0.8) for sign in (1, -1))
+"""What an output is multiplied by. Each costs one loss of the output; the network is not run again."""
 _EMA = "It is the number of epochs that the exponential average remembers. Use ema=2, or None for none."
 
 
@@ -132,21 +138,29 @@ class BestOf:
 class BestOfLooks:
     """The best of {start, looks on the way, end, the mean of late iterates, their exponential average}.
 
-    | field   | meaning                                                                                     |
-    |---------|---------------------------------------------------------------------------------------------|
-    | `looks` | at which fractions of the SGD step the fitness is taken, besides its end                    |
-    | `mean`  | the last part of the SGD step whose iterates are averaged; 0 for none                       |
-    | `every` | of these, every so many steps                                                               |
-    | `ema`   | epochs that an exponential average of all iterates remembers; None for none                 |
+    | field     | meaning                                                                                   |
+    |-----------|-------------------------------------------------------------------------------------------|
+    | `looks`   | at which fractions of the SGD step the fitness is taken, besides its end                  |
+    | `mean`    | the last part of the SGD step whose iterates are averaged; 0 for none                     |
+    | `every`   | of these, every so many steps                                                             |
+    | `ema`     | epochs that an exponential average of all iterates remembers; None for none               |
+    | `rescale` | how far the output of a place may be rescaled, see below; 0 for not at all                |
 
     Not in the paper; it keeps the theorem, because the start is a candidate. Each look and each average is one fitness
     pass; an average is one more row in memory while the SGD step lasts.
+
+    With `rescale` every place but the start competes with its output multiplied by the number that suits it best, of
+    `SCALES` and 1 (temperature scaling, Guo et al., 2017). So places are compared by what they tell apart, and less by
+    how sure they are. The number is in the parameters of the last layer, and SGD continues from those that it had
+    itself. Best is the lowest fitness plus x² / (2 · `rescale`² · samples) with the logarithm x of the number, times
+    the fitness if that is above 1: with a cross-entropy the posterior of x, given so many samples and a normal prior.
     """
 
     looks: tuple[float, ...] = (0.5,)
     mean: float = 0.5
     every: int = 2
     ema: float | None = None
+    rescale: float = 0.0
 
     def __post_init__(self) -> None:
         looks = check_list("looks", self.looks, meaning=_LOOKS)
@@ -159,6 +173,7 @@ class BestOfLooks:
         check_field(self, "every", at_least=1, whole=True, meaning=_EVERY)
         if self.ema is not None:
             check_field(self, "ema", above=0, meaning=_EMA)
+        check_field(self, "rescale", at_least=0, meaning=_RESCALE)
 
     @property
     def certain(self) -> bool:
@@ -174,14 +189,41 @@ class BestOfLooks:
         for fraction in sorted({*looks, *([1.0 - self.mean] if self.mean and epochs else ())}):
             trajectory.train(fraction * epochs, averages)
             if fraction in looks:
-                places.add()
+                self._look(trajectory, places, back=fraction < 1.0)
             if fraction == 1.0 - self.mean:
                 averages.append(late)
         for average in averages:
             if average.tensors:
                 trajectory.place_average(average)
-                places.add()
+                self._look(trajectory, places, back=False)
         return places.keep_best()
+
+    def _look(self, trajectory: Trajectory, places: _Places, *, back: bool) -> None:
+        """Add where the trajectory stands, rescaled if that is wanted; then go `back` if SGD continues from here."""
+        if not self.rescale:
+            places.add()
+            return
+        scaled = trajectory.measure_scaled(SCALES)
+        here = trajectory.snapshot() if back else None
+        trajectory.scale(*best_scales(trajectory.fitness, scaled, samples=trajectory.samples, width=self.rescale))
+        places.add_measured(trajectory.fitness)
+        if back:
+            trajectory.restore(here, torch.ones(scaled.shape[1], dtype=torch.bool))
+
+
+def best_scales(
+    plain: Float[Tensor, " n"], scaled: Float[Tensor, "s n"], *, samples: int, width: float
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Of 1 and `SCALES` the best number for each individual, and its fitness with that.
+
+    >>> best_scales(torch.tensor([0.5]), torch.linspace(0.55, 0.2, 8)[:, None], samples=100, width=1.0)
+    (tensor([0.4493]), tensor([0.2000]))
+    """
+    x = torch.tensor(SCALES, dtype=plain.dtype).log()[:, None]
+    penalty = x**2 / (2 * width**2 * max(1, samples)) * plain.abs().clamp(min=1.0)
+    best = torch.cat([plain[None], scaled + penalty]).argmin(dim=0, keepdim=True)
+    known = torch.tensor((1.0, *SCALES), dtype=plain.dtype)[:, None].expand(-1, len(plain))
+    return known.gather(0, best)[0], torch.cat([plain[None], scaled]).gather(0, best)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +251,11 @@ class _Places:
 
     def add(self) -> None:
         """Where the trajectory stands."""
-        self._fitness.append(self._trajectory.measure())
+        self.add_measured(self._trajectory.measure())
+
+    def add_measured(self, fitness: Float[Tensor, " n"]) -> None:
+        """The same, where its fitness is known."""
+        self._fitness.append(fitness)
         self._snapshots.append(self._trajectory.snapshot())
 
     def keep_best(self) -> Int[Tensor, " n"]:

@@ -105,6 +105,22 @@ class Trajectory(Protocol):
         """Evaluate the fitness where the trajectory stands; NaN and inf come back as +inf."""
         ...
 
+    def measure_scaled(self, scales: Sequence[float]) -> Float[Tensor, "s n"]:
+        """As `measure`, and from the same pass the fitness with the network's output times each of these numbers.
+
+        Returns the latter; +inf where the network has no parameters that multiply its output.
+        """
+        ...
+
+    @property
+    def samples(self) -> int:
+        """How many samples the fitness is a mean of; known since it was measured."""
+        ...
+
+    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
+        """Multiply the output of each by a number (1: leave it), which `measure_scaled` has found this fitness for."""
+        ...
+
     def snapshot(self) -> Any:
         """Remember this place: weights, buffers, optimizer state and fitness."""
         ...

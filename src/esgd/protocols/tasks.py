@@ -207,6 +207,19 @@ class Picks(Protocol):
         ...
 
 
+@runtime_checkable
+class ScoresOutputs(Protocol):
+    """A task whose fitness is a function of the network's output: changed outputs are scored without another pass."""
+
+    def output(self, module: nn.Module, batch: Batch) -> Any:
+        """What the network returns for a part of the fitness; None if the fitness is a function of something else."""
+        ...
+
+    def output_fitness(self, output: Tensor, batch: Batch) -> Tensor:
+        """The fitness summed over the samples of a part, if that is the network's output."""
+        ...
+
+
 Average = Literal["softmax", "sigmoid", "outputs"]
 """How the outputs of several networks become one: by the mean of the probabilities that they mean, or as they are."""
 

@@ -57,7 +57,11 @@ class OfOutput:
 
     def __call__(self, network: nn.Module, batch: Batch, form: BatchForm) -> tuple[Any, Any]:
         output = form.output(network, batch)
-        return soft_loss(self.loss, output, form.target(batch)), output
+        return self.of(output, batch, form), output
+
+    def of(self, output: Any, batch: Batch, form: BatchForm) -> Any:
+        """The loss of an output for a batch."""
+        return soft_loss(self.loss, output, form.target(batch))
 
     def output(self, network: nn.Module, batch: Batch, form: BatchForm) -> Any:
         return form.output(network, batch)

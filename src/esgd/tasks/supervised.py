@@ -225,6 +225,16 @@ class Supervised:
             return self._selected(module, batch, *self.select)
         return self._summed(self._values(module, batch)[0], batch)
 
+    def output(self, module: nn.Module, batch: Batch) -> Any:
+        if self._own is not None or self.select is not None or not isinstance(self._objective, OfOutput):
+            return None
+        return self._objective.output(module, batch, self._form)
+
+    def output_fitness(self, output: Tensor, batch: Batch) -> Tensor:
+        assert isinstance(self._objective, OfOutput), "the fitness is not a function of the output"
+        values = self._objective.of(output, batch, self._form)
+        return self._summed(checked_values(values, self.size(batch)), batch)
+
     def size(self, batch: Batch) -> int:
         if batch is None:  # all of the fitness
             return 1 if self._fitness is None else self._fitness.samples or self._count(self._fitness)

@@ -70,6 +70,17 @@ class PracticeTrajectory:
         self.measured = landscape(self.at)
         return self.fitness
 
+    def measure_scaled(self, scales: Sequence[float]) -> Float[Tensor, "s n"]:
+        self.measure()
+        return torch.stack([landscape(self.at * scale) for scale in scales])
+
+    @property
+    def samples(self) -> int:
+        return 100
+
+    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
+        self.at, self.measured = self.at * factors[:, None], fitness.clone()
+
     def snapshot(self) -> Place:
         return Place(self.rows, self.fitness)
 

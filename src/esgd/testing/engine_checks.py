@@ -26,7 +26,7 @@ STEPS = (
     Step(
         k=3,
         epochs=1.5,
-        backoff=BestOfLooks(looks=(0.3,), ema=1.0),
+        backoff=BestOfLooks(looks=(0.3,), ema=1.0, rescale=0.5),
         before=2.5,
         total=4,
         keep_ends=True,

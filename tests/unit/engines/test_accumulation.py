@@ -58,7 +58,7 @@ def start(given: Setup, size: int = 1) -> Population:
 def trajectory(given: Setup, policy: Policy, begin: Population, **changes: Any) -> SequentialTrajectory:
     network, scorer, seeds = Network(given, Computing()), Scorer(given.task), given.seeds.at("sgd", 1, 0)
     begun, step = NetworkState(begin.rows[0], {}, float(begin.fitness[0])), replace(STEP, **changes)
-    return SequentialTrajectory(network, begun, policy, seeds, step, score=lambda: scorer.score(network)[0])
+    return SequentialTrajectory(network, begun, policy, seeds, step, score=lambda _: scorer.score(network))
 
 
 def joined(batches: Sequence[Any], accumulate: int) -> list[Any]:

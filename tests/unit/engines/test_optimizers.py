@@ -52,7 +52,7 @@ def trajectory(
         optimizer_state=begin.optimizer_states[0],
     )
     network, scorer, seeds = Network(given, Computing()), Scorer(given.task), given.seeds.at("sgd", 1, 0)
-    return SequentialTrajectory(network, begun, policy, seeds, step, score=lambda: scorer.score(network)[0])
+    return SequentialTrajectory(network, begun, policy, seeds, step, score=lambda _: scorer.score(network))
 
 
 def test_the_fitness_is_unknown_between_an_epoch_and_its_measurement() -> None:

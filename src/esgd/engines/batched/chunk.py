@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -129,6 +131,19 @@ class ChunkNetworks:
         return samples
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
+        found: list[float] = self._scored(rows, batch, self.batched.fitness)
+        return found
+
+    def losses_by_scale(self, rows: Sequence[int], batch: Batch, scales: Sequence[float]) -> list[list[float]]:
+        found: list[list[float]] = self._scored(rows, batch, partial(self.batched.fitness_by_scale, scales=scales))
+        return found
+
+    @property
+    def output_layer(self) -> list[int]:
+        return self.batched.network.output_layer
+
+    def _scored(self, rows: Sequence[int], batch: Batch, fitness: Callable[..., Tensor]) -> list[Any]:
+        """What a function of stacks, buffers and a part gives for these rows."""
         batch, found = self.batched.computing.to_device(batch), list[Tensor]()
         groups = [tuple(group) for group in in_groups(rows, self.width)]
         for gone in self._picked.keys() - set(groups):
@@ -137,7 +152,7 @@ class ChunkNetworks:
             full = self.chunk.picked(group, self.width, self._picked.get(group))
             self._picked[group] = full.stacks
             self.batched.network.enter(training=False)
-            losses = self.batched.fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
+            losses = fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
             found.append(losses[: len(group)])
         return torch.cat(found).tolist()  # the one time that the host waits for the device
 

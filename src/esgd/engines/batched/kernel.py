@@ -17,6 +17,7 @@ from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState, Outcome, Parts, Score, Stack
 from esgd.engines.fitness import REFUSALS, Scorer
 from esgd.engines.network import Network
+from esgd.engines.output_layer import score_scaled
 from esgd.engines.sgd import SequentialTrajectory, checked_loss
 from esgd.errors import EngineError, EsgdError
 from esgd.genome import Buffers, persistent_buffers
@@ -121,7 +122,7 @@ class BatchedKernel:
         if len(starts) == 1:
             return self._train_one_by_one(starts, policies, seeds, step)
         self.batched.unused = self._unused_under(policies[0].settings)
-        trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_chunk)
+        trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_scaled)
         try:
             return trajectory.outcome(step.backoff(trajectory, step.epochs))
         except UnstackableError:
@@ -148,12 +149,25 @@ class BatchedKernel:
             found.append(trajectory.outcome(step.backoff(trajectory, step.epochs)))
         return _joined(found)
 
-    def _score_loaded(self) -> Score:
+    def _score_loaded(self, scales: Sequence[float]) -> list[Score]:
         state = NetworkState(self.network.row(), self.network.buffers())
-        (score,) = self._score_chunk(Chunk.of(self.setup.genome, [state], self.computing))
+        (scores,) = self._score_scaled(Chunk.of(self.setup.genome, [state], self.computing), scales)
         for name, buffer in persistent_buffers(self.network.module).items():
-            buffer.copy_(score.buffers[name])
-        return score
+            buffer.copy_(scores[0].buffers[name])
+        return scores
+
+    def _score_scaled(self, chunk: Chunk, scales: Sequence[float]) -> list[list[Score]]:
+        """The score of each row, and those with its output times each of these numbers, if that can be."""
+        if not self.one_by_one:
+            return score_scaled(self.scorer, self._networks(chunk), scales)
+        return [self._score_row(chunk, i, scales) for i in range(len(chunk))]
+
+    def _score_row(self, chunk: Chunk, i: int, scales: Sequence[float]) -> list[Score]:
+        """A row whose fitness cannot be batched."""
+        self._load(chunk, i)
+        (scores,) = score_scaled(self.scorer, self.network, scales)
+        chunk.set_buffers(i, scores[0].buffers)
+        return scores
 
     def _score_chunk(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Parts] = ()) -> list[Score]:
         if not self.one_by_one:

@@ -15,9 +15,10 @@ from esgd.engines.batched.optimizers import BatchedEquations, clipped
 from esgd.engines.batched.trace import Traced
 from esgd.engines.computing import Computing
 from esgd.engines.network import LossFunction, Network
+from esgd.engines.output_layer import fitness_by_scale
 from esgd.engines.sgd import checked_loss
 from esgd.errors import EngineError, EsgdError
-from esgd.protocols import Batch, Setup
+from esgd.protocols import Batch, ScoresOutputs, Setup
 from esgd.randomness import global_randomness
 
 Stacked = Mapping[str, Tensor]
@@ -43,6 +44,7 @@ class BatchedNetwork:
         values = vmap(fitness, in_dims=(0, 0, None), randomness="error")
         self._gradients = Traced(self._used_slope, self.module, compile=computing.compile)
         self._values = Traced(values, self.module, compile=computing.compile)
+        self._values_by_scale = dict[Sequence[float], Traced]()
         self._steps = dict[Any, Traced]()  # by the equations of an optimizer
         self._forward = vmap(loss, in_dims=(0, 0, None), randomness="error")
 
@@ -101,6 +103,19 @@ class BatchedNetwork:
         """The fitness of each row, summed over one part."""
         values: Tensor = self._values(_count(stacks), stacks, buffers, batch)
         return values
+
+    @torch.no_grad()
+    def fitness_by_scale(
+        self, stacks: Stacked, buffers: Stacked, batch: Batch, scales: Sequence[float]
+    ) -> Float[Tensor, "n s"]:
+        """The same with the output of each row times each of these numbers."""
+        if scales not in self._values_by_scale:
+            assert isinstance(self.setup.task, ScoresOutputs), "only such a task has an output layer"
+            function = Function(self.module, fitness_by_scale(self.setup.task, scales), self.computing)
+            values = vmap(function, in_dims=(0, 0, None), randomness="error")
+            self._values_by_scale[scales] = Traced(values, self.module, compile=self.computing.compile)
+        found: Tensor = self._values_by_scale[scales](_count(stacks), stacks, buffers, batch)
+        return found
 
     @torch.no_grad()
     def forward(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> None:

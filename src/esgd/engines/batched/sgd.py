@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from esgd._averages import IterateAverage
+from esgd._batches import to_device
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.batched.batches import joined, together
 from esgd.engines.batched.chunk import Chunk
@@ -20,6 +21,7 @@ from esgd.engines.batched.columns import over
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.optimizers import BatchedEquations, SeparateOptimizers, clipped, optimizer_family
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
+from esgd.engines.fitness import samples_in
 from esgd.engines.optimizers import changes
 from esgd.engines.sgd import BegunEpoch, no_batches, parts_until, repeats
 from esgd.ledger import Ledger
@@ -46,7 +48,8 @@ class BatchedSnapshot:
 
 class BatchedTrajectory:
     """The trajectories of n individuals with the same settings and as many batches in a step; those of one family of
-    optimizers are neighbours. `score` takes the fitness of a chunk."""
+    optimizers are neighbours. `score` takes the fitness of a chunk, and, if it can, that of each row with its output
+    times each of some numbers."""
 
     def __init__(
         self,
@@ -56,13 +59,14 @@ class BatchedTrajectory:
         seeds: Sequence[Seeds],
         step: Step,
         *,
-        score: Callable[[Chunk], list[Score]],
+        score: Callable[[Chunk, Sequence[float]], list[list[Score]]],
     ) -> None:
         self.batched, self.policies, self.seeds, self.step, self._take_scores = batched, policies, seeds, step, score
         self.setup, self.task, n = batched.setup, batched.setup.task, len(starts)
         self.chunk = Chunk.of(self.setup.genome, starts, batched.computing)
         self.work, self.settings, self._accumulate = Ledger(), policies[0].settings, policies[0].accumulate
         self.fitness = torch.tensor([start.fitness for start in starts], dtype=torch.float64)
+        self.samples = 0
         self.moved, self.diverged = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
         self.end: BatchedSnapshot | None = None
         self._epoch, self._placed, self._places = 0, False, 0
@@ -221,15 +225,36 @@ class BatchedTrajectory:
         return total
 
     def measure(self) -> Float[Tensor, " n"]:
+        self._measure(())
+        return self.fitness
+
+    def measure_scaled(self, scales: Sequence[float]) -> Float[Tensor, "s n"]:
+        found = [each or [inf] * len(scales) for each in self._measure(scales)]
+        return torch.tensor(found, dtype=torch.float64).T
+
+    def _measure(self, scales: Sequence[float]) -> list[list[float]]:
+        """Take the fitness; returns what it is for each row and scale, or nothing if outputs cannot be multiplied."""
         with self.work.clock("fitness"):
-            scores = self._take_scores(self.chunk)
+            found = self._take_scores(self.chunk, scales)
+        scores = [score for score, *_ in found]
+        self.samples = max(samples_in(score.parts) for score in scores)
         self.work.fitness_sgd += sum(score.samples for score in scores)
         self.work.fitness_saved += sum(score.saved for score in scores)
         self.fitness = torch.tensor([score.fitness for score in scores], dtype=torch.float64)
         self.diverged |= self.fitness == inf
         if (self.step.keep_ends or self._continues) and not self._placed:
             self.end = self.snapshot()
-        return self.fitness
+        return [[score.fitness for score in scaled] for _, *scaled in found]
+
+    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
+        scaled, stacks = factors != 1.0, list(self.chunk.stacks.values())
+        if not scaled.any():
+            return
+        for place in self.batched.network.output_layer:
+            stacks[place].mul_(over(to_device(factors.to(stacks[place].dtype), stacks[place].device), stacks[place]))
+        self._places += 1
+        self._place = torch.where(scaled, self._places, self._place)
+        self.fitness, self._placed = torch.where(scaled, fitness, self.fitness), True
 
     def snapshot(self) -> BatchedSnapshot:
         states = [optimizers.snapshot() for _, optimizers in self._optimizers]
