@@ -94,7 +94,7 @@ EPOCHS_FOR_NINE = 108  # of one network, that the work must suffice for, for eac
 TRUNKS = 2  # individuals that a race leaves
 FEWEST, MOST = 3, 15  # generations after the race
 SHRINK = 0.2  # of the parameters at most, where SGD begins again
-RESCALE = 0.25  # of the logarithm of what an output is multiplied by: the standard deviation of its prior
+RESCALE = 0.12  # of the logarithm of what an output is multiplied by: the standard deviation of its prior
 TEST_SHARE = 0.1  # of the work, that a range test may take
 EVEN_EPOCHS = (2, 6, 8), 8
 """Of the generations in the race, and of those after it, for data of unknown length. The mean of late iterates begins

@@ -108,6 +108,7 @@ def test_j_of_the_m_best_never_rises_nor_for_fewer(recipe: esgd.Recipe, seed: in
     event(f"backed off: {any(generation.backed_off for generation in generations)}")
     event(f"diverged: {any(generation.diverged for generation in generations)}")
 
+
 LOOKING = [BestOfLooks(), BestOfLooks(looks=(0.3,), mean=0, ema=0.5), BestOfLooks(rescale=0.5)]
 
 

@@ -8,7 +8,7 @@ weights, buffers and optimizer state; the next epoch sees a new data order, beca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp
+from math import ceil, exp, inf
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -221,7 +221,7 @@ def best_scales(
     """
     x = torch.tensor(SCALES, dtype=plain.dtype).log()[:, None]
     penalty = x**2 / (2 * width**2 * max(1, samples)) * plain.abs().clamp(min=1.0)
-    best = torch.cat([plain[None], scaled + penalty]).argmin(dim=0, keepdim=True)
+    best = torch.cat([plain[None], torch.where(scaled.isnan(), inf, scaled) + penalty]).argmin(dim=0, keepdim=True)
     known = torch.tensor((1.0, *SCALES), dtype=plain.dtype)[:, None].expand(-1, len(plain))
     return known.gather(0, best)[0], torch.cat([plain[None], scaled]).gather(0, best)[0]
 
