@@ -116,11 +116,12 @@ def ours(
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. Where the
     work suffices for hundreds of epochs, networks converge early, so more of them race: 36 for 432 epochs of one
     network, then a third, a ninth, and two, with half of the work. A trajectory competes with the best parameters that
-    it has reached; the mean of its late iterates is also a candidate. If a generation finds nothing better, the
-    trajectory returns there and continues with a changed policy. Offspring are clones of the fittest with another
-    policy, and means of elites; they take a place only from one that is less fit. SGD after a return, and that of an
-    offspring, begins at parameters that are up to a fifth smaller. In the last generation the parameters of the fittest
-    are multiplied by the number that lowers its fitness most (`Rescaled`).
+    it has reached; the mean of its late iterates is also a candidate, and each has its output rescaled
+    (`BestOfLooks.rescale`). If a generation finds nothing better, the trajectory returns there and continues with a
+    changed policy. Offspring are clones of the fittest with another policy, and means of elites; they take a place only
+    from one that is less fit. SGD after a return, and that of an offspring, begins at parameters that are up to a fifth
+    smaller. In the last generation the parameters of the fittest are multiplied by the number that lowers its fitness
+    most (`Rescaled`).
 
     `work` is what Algorithm 1 spends with its default recipe, unless given. The number of generations after the race, 3
     to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work, or three. K_s

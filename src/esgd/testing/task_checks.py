@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from esgd.genome import Genome, build
-from esgd.protocols import Batch, Task, Weighted
+from esgd.protocols import Batch, ScoresOutputs, Task, Weighted
 from esgd.randomness import Seeds, global_randomness
 from esgd.testing.evidence import difference, expect, passing_on_errors
 
@@ -124,8 +124,25 @@ def _check_fitness(task: Task, network: nn.Module) -> None:
         not task.nonnegative or all(total >= 0 for total, _, _ in first.values()),
         f"the task says that it is nonnegative, but the parts of its fitness are {first}. Early abort would be wrong.",
     )
+    if isinstance(task, ScoresOutputs):
+        _check_outputs(task, network)
     text = difference(dict(network.state_dict()), before)
     expect(not text, f"taking the fitness changed the network: {text}. It must only look.")
+
+
+@torch.no_grad()
+def _check_outputs(task: Any, network: nn.Module) -> None:
+    """The fitness of an output is that of the network which has made it."""
+    for part, batch in task.parts(None):
+        output = task.output(network, batch)
+        if output is None:
+            return
+        of_output, of_network = float(task.output_fitness(output, batch)), float(task.fitness(network, batch))
+        expect(
+            of_output == of_network,
+            f"the fitness of part {part} is {of_network}, but output_fitness of the network's output is {of_output}. "
+            f"Use one for the other, or return None from output if the fitness is not a function of it.",
+        )
 
 
 def _fitness(task: Task, network: nn.Module, order: Sequence[int] | None) -> dict[int, tuple[float, int, float]]:
