@@ -242,7 +242,7 @@ class _LookCounter:
     """A trajectory that goes nowhere and counts how often its fitness is asked for."""
 
     def __init__(self) -> None:
-        self.measured = self.samples = 0
+        self.measured, self.samples, self.scalable = 0, 0, True
         self.fitness, self.rows = torch.zeros(1, dtype=torch.float64), torch.zeros(1, 1)
 
     def epoch(self) -> None: ...
@@ -259,7 +259,7 @@ class _LookCounter:
     def measure_scaled(self, scales: Sequence[float]) -> Tensor:
         return self.measure().expand(len(scales), 1)
 
-    def scale(self, factors: Tensor, fitness: Tensor) -> None: ...
+    def scale(self, factors: Tensor) -> None: ...
 
     def snapshot(self) -> None: ...
 

@@ -76,6 +76,7 @@ class NaiveFunnel(Naive):
             round((before + until) * per_epoch) - round(before * per_epoch) for until in (epochs / 2, epochs)
         )
         places, mean, seen = [(walker.fitness, walker.row, walker.optimizer)], list[Tensor](), 0
+        promises = [(walker.fitness, 0.0)]
         ema = list[Tensor]()
         for number in range(whole):
             s, i = divmod(number, per_epoch)
@@ -90,24 +91,28 @@ class NaiveFunnel(Naive):
                 weight = max(2 / (number + 1), 1.0 - exp(-2 * (1 / per_epoch) / self.memory))
                 ema = [torch.lerp(m, n, weight) for m, n in zip(ema, here, strict=True)] if ema else here
             if number + 1 == half:
-                places.append((*self.look(), copy.deepcopy(optimizer.state_dict()["state"])))
+                places.append((self.score(self.module), self.row(), copy.deepcopy(optimizer.state_dict()["state"])))
+                promises.append(self.promise())
             elif number + 1 > half:
                 seen += 1
                 if seen % 2 == 0:
                     now = [parameter.detach().clone() for parameter in self.module.parameters()]
                     mean = [torch.lerp(m, n, 2 / seen) for m, n in zip(mean, now, strict=True)] if mean else now
         end, state = self.row(), copy.deepcopy(optimizer.state_dict()["state"])
-        places.append((*self.look(), state))
-        unscaled = self.score(self.module)
+        places.append((self.score(self.module), end, state))
+        promises.append(self.promise())
         for average in (ema, mean):
             if not average:
                 continue
             averaged = torch.cat([tensor.reshape(-1) for tensor in average])
-            self.at(averaged)
-            places.append((*self.look(), state))
+            places.append((self.at(averaged), averaged, state))
+            promises.append(self.promise())
+        if self.rescale:
+            chosen = min(range(len(places)), key=lambda i: promises[i][0])
+            places.append(self.multiplied(places[chosen], promises[chosen][1]))
         best = min(range(len(places)), key=lambda i: places[i][0])
         walker.fitness, walker.row, kept = places[best]
-        at_end = best == 2 and torch.equal(walker.row, end)
+        at_end = best == 2
         walker.role = "held" if best == 0 else "moved" if at_end else "passed"
         if self.uninterrupted and self.returns and best == 0:
             walker.optimizer, walker.kind, walker.standing = None, "", None
@@ -117,24 +122,29 @@ class NaiveFunnel(Naive):
             walker.optimizer, walker.kind = kept, kind
         if at_end:
             return None
-        return Walker(f"{walker.name}@{k}", end, unscaled, None, state, kind, "end")
+        return Walker(f"{walker.name}@{k}", end, places[2][0], None, state, kind, "end")
 
-    def look(self) -> tuple[float, Tensor]:
-        """The fitness of the module and its row; both with its output multiplied, if another scale suits it better."""
-        fitness, row = self.score(self.module), self.row()
-        if not self.rescale:
-            return fitness, row
+    def promise(self) -> tuple[float, float]:
+        """What to expect of the module if its output is multiplied by the number that suits it best, and the logarithm
+        of that."""
         outputs = [(self.module(x).detach(), y) for x, y in pieces(self.fitness)]
-        found = {0.0: fitness}
-        for x in (0.1, -0.1, 0.2, -0.2, 0.4, -0.4, 0.8, -0.8):
+        found = dict[float, float]()
+        for x in (0.0, 0.1, -0.1, 0.2, -0.2, 0.4, -0.4, 0.8, -0.8):
             total = sum(float(F.cross_entropy(output * exp(x), y).double() * len(y)) for output, y in outputs)
             found[x] = total / len(self.fitness[1])
-        doubt = max(1.0, fitness) / (2 * self.rescale**2 * len(self.fitness[1]))
+        doubt = max(1.0, found[0.0]) / (2 * self.rescale**2 * len(self.fitness[1])) if self.rescale else 0.0
         best = min(found, key=lambda x: found[x] + doubt * x**2)
+        return found[best], best
+
+    def multiplied(
+        self, place: tuple[float, Tensor, dict | None], logarithm: float
+    ) -> tuple[float, Tensor, dict | None]:
+        """A place with the parameters of its last layer multiplied."""
+        _, row, state = place
         last = sum(parameter.numel() for parameter in self.module[-1].parameters())
-        row[-last:] *= exp(best)
-        self.rescaled += best != 0.0
-        return found[best], row
+        row = torch.cat([row[:-last], row[-last:] * exp(logarithm)])
+        self.rescaled += logarithm != 0.0
+        return self.at(row), row, state
 
     def row(self) -> Tensor:
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])

@@ -131,9 +131,7 @@ def changing(draw: st.DrawFn) -> esgd.Recipe:
         generations=3,
         sgd_epochs=draw(st.sampled_from([Shared(3), Each((0.4, 1.5)), Each((1, 0, 2))]), label="K_s"),
         species=draw(st.sampled_from([TAME, WILD])),
-        backoff=draw(
-            st.sampled_from([*CERTAIN, BestOfLooks(), BestOfLooks(looks=(0.3,), mean=0, ema=0.5, rescale=0.5)])
-        ),
+        backoff=draw(st.sampled_from([*CERTAIN, *LOOKING])),
         survival=Elitist(rest=draw(st.sampled_from([anyone, trajectories])), ranked=draw(st.booleans())),
         baggage=draw(st.sampled_from([Fresh(), Carried(), Uninterrupted(), Uninterrupted(returns=True, shrink=0.3)])),
     )

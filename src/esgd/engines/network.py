@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,9 @@ from esgd._batches import copied, tensors_in
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.compiled_code import keep_compiled_code
 from esgd.engines.computing import Computing
-from esgd.engines.fitness import reestimate, statistics_layers
-from esgd.engines.output_layer import fitness_by_scale, output_layer
+from esgd.engines.fitness import REFUSALS, reestimate, statistics_layers
+from esgd.engines.output_layer import output_layer
+from esgd.engines.scaled_scores import check_outputs, fitness_by_scale
 from esgd.errors import TaskError
 from esgd.genome import Buffers, Row, layout, persistent_buffers
 from esgd.protocols import Batch, ScoresOutputs, Settings, Setup
@@ -151,9 +153,18 @@ class Network:
             return []
         module = genome.module(*genome.read(genome.template)).to(self.computing.device).eval()
         part = self.computing.to_device(next(iter(task.parts()))[1])
-        with torch.no_grad(), self.computing.autocast():
-            outputs = lambda: task.output(module, copied(part))  # noqa: E731
+
+        def outputs() -> Any:
+            with self.computing.autocast():  # entered anew each time: it remembers parameters in the lower precision
+                return task.output(module, copied(part))
+
+        try:
             names = output_layer(module, genome.names, outputs, self.setup.seeds("output layer"))
+        except REFUSALS:  # such as a network that refuses parameters which are random
+            return []
+        if names:
+            with torch.no_grad(), self.computing.autocast():
+                check_outputs(task, module, part)
         return [genome.names.index(name) for name in names]
 
     def overflowed(self) -> list[int]:

@@ -13,8 +13,8 @@ from esgd.engines.dispatch import Dispatcher
 from esgd.engines.fitness import Scorer
 from esgd.engines.inline import InlineExecutor
 from esgd.engines.network import Network
-from esgd.engines.output_layer import score_scaled
 from esgd.engines.resident import with_data_on_device
+from esgd.engines.scaled_scores import score_scaled
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.engines.without_compiler import without_compiler
 from esgd.genome import Buffers

@@ -73,7 +73,7 @@ class SequentialTrajectory:
         self.samples = 0
         self.end: Snapshot | None = None
         self._fitness = start.fitness
-        self._epoch, self._placed, self._place, self._places = 0, False, 0, 0
+        self._epoch, self._placed, self._place, self._visited = 0, False, 0, 0
         self._continues = continues(network.setup.baggage)
         self._standing = start.optimizer_state.place if self._continues and start.optimizer_state else None
         self._brought = start.optimizer_state
@@ -95,6 +95,10 @@ class SequentialTrajectory:
     @property
     def fitness(self) -> Float[Tensor, " n"]:
         return torch.tensor([self._fitness], dtype=torch.float64)
+
+    @property
+    def scalable(self) -> bool:
+        return bool(self.network.output_layer)
 
     @property
     def rows(self) -> Float[Tensor, "n d"]:
@@ -220,12 +224,12 @@ class SequentialTrajectory:
         return [each.fitness for each in scaled]
 
     @torch.no_grad()
-    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
-        if float(factors[0]) == 1.0:
-            return
-        for place in self.network.output_layer:
-            self.network.parameters[place].mul_(float(factors[0]))
-        self._move_on(placed=True, fitness=float(fitness[0]))
+    def scale(self, factors: Float[Tensor, " n"]) -> None:
+        factor, self._placed = float(factors[0]), True
+        if factor != 1.0:
+            for place in self.network.output_layer:
+                self.network.parameters[place].mul_(factor)
+            self._move_on(placed=True)
 
     def snapshot(self) -> Snapshot:
         state = copy.deepcopy(self.optimizer.state_dict())
@@ -247,10 +251,10 @@ class SequentialTrajectory:
             parameter.copy_(mean)
         self._move_on(placed=True)
 
-    def _move_on(self, *, placed: bool, fitness: float = nan) -> None:
+    def _move_on(self, *, placed: bool) -> None:
         """It is at another place, where SGD has led it or where it was `placed`."""
-        self._places += 1
-        self._fitness, self.moved, self._placed, self._place = fitness, True, placed, self._places
+        self._visited += 1
+        self._fitness, self.moved, self._placed, self._place = nan, True, placed, self._visited
 
     def coin(self, number: int) -> Float[Tensor, " n"]:
         return torch.rand(1, generator=self.seeds("coin", number), dtype=torch.float64)

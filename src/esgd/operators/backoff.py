@@ -8,7 +8,7 @@ weights, buffers and optimizer state; the next epoch sees a new data order, beca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp, inf
+from math import ceil
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor
 from esgd._averages import IterateAverage
 from esgd._validation import check_field, check_list, check_number
 from esgd.errors import RecipeError
+from esgd.operators.rescaling import SCALES, best_scales
 from esgd.protocols import Trajectory
 
 _PROBABILITY = (
@@ -33,10 +34,9 @@ _MEAN = "It is the last part of the SGD step whose iterates are averaged. Use me
 _EVERY = "Every so many steps an iterate is averaged. Use every=2."
 _RESCALE = (
     "It is the standard deviation of the logarithm of the number that an output is multiplied by, before anything is "
-    "known. Use rescale=0.25, or 0 for none."
+    "known. Use rescale=0.12, or 0 for none."
 )
-SCALES = tuple(exp(sign * step) for step in (0.1, 0.2, 0.4, 0.8) for sign in (1, -1))
-"""What an output is multiplied by. Each costs one loss of the output; the network is not run again."""
+MOST_RESCALE = 10.0
 _EMA = "It is the number of epochs that the exponential average remembers. Use ema=2, or None for none."
 
 
@@ -149,11 +149,11 @@ class BestOfLooks:
     Not in the paper; it keeps the theorem, because the start is a candidate. Each look and each average is one fitness
     pass; an average is one more row in memory while the SGD step lasts.
 
-    With `rescale` every place but the start competes with its output multiplied by the number that suits it best, of
-    `SCALES` and 1 (temperature scaling, Guo et al., 2017). So places are compared by what they tell apart, and less by
-    how sure they are. The number is in the parameters of the last layer, and SGD continues from those that it had
-    itself. Best is the lowest fitness plus x² / (2 · `rescale`² · samples) with the logarithm x of the number, times
-    the fitness if that is above 1: with a cross-entropy the posterior of x, given so many samples and a normal prior.
+    With `rescale` one more place competes: the most promising one with its output multiplied by a number (temperature
+    scaling, Guo et al., 2017). Places are then compared by what they tell apart, and less by how sure they are. The
+    look at a place also tells what to expect of it at other scales (`best_scales`). The best of all is measured, which
+    is one more fitness pass, with the number in the parameters of the last layer. A network without a layer that
+    multiplies its output, or a fitness that is no function of the output, has no such place.
     """
 
     looks: tuple[float, ...] = (0.5,)
@@ -173,7 +173,7 @@ class BestOfLooks:
         check_field(self, "every", at_least=1, whole=True, meaning=_EVERY)
         if self.ema is not None:
             check_field(self, "ema", above=0, meaning=_EMA)
-        check_field(self, "rescale", at_least=0, meaning=_RESCALE)
+        check_field(self, "rescale", at_least=0, at_most=MOST_RESCALE, meaning=_RESCALE)
 
     @property
     def certain(self) -> bool:
@@ -183,47 +183,22 @@ class BestOfLooks:
         return 1
 
     def __call__(self, trajectory: Trajectory, epochs: float) -> Int[Tensor, " n"]:
-        places, late = _Places(trajectory), IterateAverage(every=self.every)
+        places, late = _Places(trajectory, self.rescale), IterateAverage(every=self.every)
         averages = [IterateAverage(every=self.every, memory=self.ema)] if self.ema is not None else []
         looks = {*self.looks, 1.0} if epochs else set()
         for fraction in sorted({*looks, *([1.0 - self.mean] if self.mean and epochs else ())}):
             trajectory.train(fraction * epochs, averages)
             if fraction in looks:
-                self._look(trajectory, places, back=fraction < 1.0)
+                places.add()
             if fraction == 1.0 - self.mean:
                 averages.append(late)
         for average in averages:
             if average.tensors:
                 trajectory.place_average(average)
-                self._look(trajectory, places, back=False)
+                places.add()
+        if epochs:
+            places.add_rescaled()
         return places.keep_best()
-
-    def _look(self, trajectory: Trajectory, places: _Places, *, back: bool) -> None:
-        """Add where the trajectory stands, rescaled if that is wanted; then go `back` if SGD continues from here."""
-        if not self.rescale:
-            places.add()
-            return
-        scaled = trajectory.measure_scaled(SCALES)
-        here = trajectory.snapshot() if back else None
-        trajectory.scale(*best_scales(trajectory.fitness, scaled, samples=trajectory.samples, width=self.rescale))
-        places.add_measured(trajectory.fitness)
-        if back:
-            trajectory.restore(here, torch.ones(scaled.shape[1], dtype=torch.bool))
-
-
-def best_scales(
-    plain: Float[Tensor, " n"], scaled: Float[Tensor, "s n"], *, samples: int, width: float
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Of 1 and `SCALES` the best number for each individual, and its fitness with that.
-
-    >>> best_scales(torch.tensor([0.5]), torch.linspace(0.55, 0.2, 8)[:, None], samples=100, width=1.0)
-    (tensor([0.4493]), tensor([0.2000]))
-    """
-    x = torch.tensor(SCALES, dtype=plain.dtype).log()[:, None]
-    penalty = x**2 / (2 * width**2 * max(1, samples)) * plain.abs().clamp(min=1.0)
-    best = torch.cat([plain[None], torch.where(scaled.isnan(), inf, scaled) + penalty]).argmin(dim=0, keepdim=True)
-    known = torch.tensor((1.0, *SCALES), dtype=plain.dtype)[:, None].expand(-1, len(plain))
-    return known.gather(0, best)[0], torch.cat([plain[None], scaled]).gather(0, best)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,27 +218,45 @@ class Never:
 
 
 class _Places:
-    """Places on a trajectory, its start first, and their fitness."""
+    """Places on a trajectory, its start first, and their fitness; with `rescale` also what to expect of each if its
+    output is multiplied by the number that suits it best."""
 
-    def __init__(self, trajectory: Trajectory) -> None:
-        self._trajectory = trajectory
+    def __init__(self, trajectory: Trajectory, rescale: float = 0.0) -> None:
+        self._trajectory, self._width = trajectory, rescale if rescale and trajectory.scalable else 0.0
         self._fitness, self._snapshots = [trajectory.fitness], [trajectory.snapshot()]
+        self._factors, self._expected = [torch.ones_like(trajectory.fitness)], [trajectory.fitness]
 
     def add(self) -> None:
         """Where the trajectory stands."""
-        self.add_measured(self._trajectory.measure())
+        if not self._width:
+            self._fitness.append(self._trajectory.measure())
+        else:
+            scaled = self._trajectory.measure_scaled(SCALES)
+            plain, samples = self._trajectory.fitness, self._trajectory.samples
+            factors, expected = best_scales(plain, scaled, samples=samples, width=self._width)
+            self._fitness.append(plain)
+            self._factors.append(factors)
+            self._expected.append(expected)
+        self._snapshots.append(self._trajectory.snapshot())
 
-    def add_measured(self, fitness: Float[Tensor, " n"]) -> None:
-        """The same, where its fitness is known."""
-        self._fitness.append(fitness)
+    def add_rescaled(self) -> None:
+        """The most promising place with its output rescaled: what is expected of it is measured."""
+        if not self._width:
+            return
+        promising = self._go_to(torch.stack(self._expected).argmin(dim=0))
+        self._trajectory.scale(torch.stack(self._factors).gather(0, promising[None])[0])
+        self._fitness.append(self._trajectory.measure())
         self._snapshots.append(self._trajectory.snapshot())
 
     def keep_best(self) -> Int[Tensor, " n"]:
         """Go to the best place, the earliest if there are several; returns 1 where that is the start after all."""
-        best = torch.stack(self._fitness).argmin(dim=0)
-        for number, snapshot in enumerate(self._snapshots):
-            self._trajectory.restore(snapshot, best == number)
+        best = self._go_to(torch.stack(self._fitness).argmin(dim=0))
         return (best == 0).long() * (len(self._snapshots) > 1)
+
+    def _go_to(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+        for number, snapshot in enumerate(self._snapshots):
+            self._trajectory.restore(snapshot, places == number)
+        return places
 
 
 def _epoch_ends(epochs: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""A kind of offspring that corrects how confident the fittest network is.
+"""How sure a network is, corrected: scales for the outputs of places that compete, and a kind of offspring.
 
 Training says little about the scale of a network's outputs. One that was trained on noisy labels is less sure than it
 should be, one that has over-fitted is surer. Temperature scaling (Guo et al., 2017) corrects this after training, by
@@ -13,6 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, inf
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from esgd._validation import check_field
 from esgd.operators.kinds import Mates, Union
 from esgd.population import Birth
@@ -22,6 +26,33 @@ _STEP = "The first factors that are tried are exp(step) and exp(−step). Use st
 _MOST = "So many factors are tried at most. Use most=6."
 _SAMPLES = "It is the size of the fitness set. Use for example 500."
 WIDTH = 0.1  # of the logarithm, before anything is known: the standard deviation of a normal prior around 0
+SCALES = tuple(exp(sign * step) for step in (0.1, 0.2, 0.4, 0.8) for sign in (1, -1))
+"""What the output of a place is multiplied by. Each costs one loss of the output; the network is not run again."""
+
+
+def curvature(fitness: float, *, samples: int, width: float) -> float:
+    """c of the penalty c x² / 2 for the logarithm x of a number: 1 / (width² · samples), relative above a fitness of 1.
+
+    With a cross-entropy, fitness plus penalty is the posterior of x given so many samples, and a normal prior. A
+    network that is right on all of fifteen samples would otherwise be made certain of everything.
+    """
+    return max(1.0, abs(fitness)) / (width**2 * max(1, samples))
+
+
+def best_scales(
+    plain: Float[Tensor, " n"], scaled: Float[Tensor, "s n"], *, samples: int, width: float
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Of 1 and `SCALES` the number with the lowest fitness plus penalty for each individual, and its fitness with that.
+
+    >>> best_scales(torch.tensor([0.5]), torch.linspace(0.55, 0.2, 8)[:, None], samples=100, width=1.0)
+    (tensor([0.4493]), tensor([0.2000]))
+    """
+    numbers = torch.tensor((1.0, *SCALES), dtype=plain.dtype)[:, None].expand(-1, len(plain))
+    known = torch.cat([plain[None], torch.where(scaled.isnan(), inf, scaled)])
+    bend = torch.tensor([curvature(each, samples=samples, width=width) for each in plain.tolist()], dtype=plain.dtype)
+    penalties = torch.where(plain < inf, 0.5 * bend * numbers.log() ** 2, 0.0)
+    best = (known + penalties).argmin(dim=0, keepdim=True)
+    return numbers.gather(0, best)[0], known.gather(0, best)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +63,7 @@ class Rescaled:
     better, then the lowest point of the parabola through the last three. Each number that is tried costs a fitness
     pass. There is no offspring if none is better than 1.
 
-    What gets better is the fitness plus x² / (2 · 0.1² · `samples`), times the fitness before if that is above 1. With
-    a cross-entropy this is the posterior of x given so many samples, and a normal prior: a network that is right on all
-    of fifteen samples would otherwise be made certain of everything.
+    What gets better is the fitness plus a penalty (`curvature`), which follows the number of `samples`.
     """
 
     samples: int = 500
@@ -58,11 +87,11 @@ class Rescaled:
             return None
 
         before = float(candidates.fitness[fittest])
-        curvature = max(1.0, abs(before)) / (WIDTH**2 * self.samples)
+        bend = curvature(before, samples=self.samples, width=WIDTH)
 
         def penalised(logarithm: float) -> float:
             birth = Birth("0.0.0", mates=(fittest,), kind=self.name, weights=(exp(logarithm),))
-            return float(candidates.score([birth]).fitness[0]) + 0.5 * curvature * logarithm**2
+            return float(candidates.score([birth]).fitness[0]) + 0.5 * bend * logarithm**2
 
         best = lowest(penalised, before, step=self.step, most=self.most)
         return Union((fittest,), weights=(exp(best),)) if best else None

@@ -105,10 +105,16 @@ class Trajectory(Protocol):
         """Evaluate the fitness where the trajectory stands; NaN and inf come back as +inf."""
         ...
 
+    @property
+    def scalable(self) -> bool:
+        """Whether networks have parameters that multiply their output, as far as is known."""
+        ...
+
     def measure_scaled(self, scales: Sequence[float]) -> Float[Tensor, "s n"]:
         """As `measure`, and from the same pass the fitness with the network's output times each of these numbers.
 
-        Returns the latter; +inf where the network has no parameters that multiply its output.
+        Returns the latter: what to expect of `scale`, not what is then measured. It is +inf where the network has no
+        parameters that multiply its output.
         """
         ...
 
@@ -117,8 +123,8 @@ class Trajectory(Protocol):
         """How many samples the fitness is a mean of; known since it was measured."""
         ...
 
-    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
-        """Multiply the output of each by a number (1: leave it), which `measure_scaled` has found this fitness for."""
+    def scale(self, factors: Float[Tensor, " n"]) -> None:
+        """Go to where the output of each is multiplied by a number; where it is 1, the individual stays."""
         ...
 
     def snapshot(self) -> Any:

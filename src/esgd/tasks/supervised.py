@@ -226,7 +226,8 @@ class Supervised:
         return self._summed(self._values(module, batch)[0], batch)
 
     def output(self, module: nn.Module, batch: Batch) -> Any:
-        if self._own is not None or self.select is not None or not isinstance(self._objective, OfOutput):
+        own = self._own is not None or type(self).fitness is not Supervised.fitness
+        if own or self.select is not None or not isinstance(self._objective, OfOutput):
             return None
         return self._objective.output(module, batch, self._form)
 

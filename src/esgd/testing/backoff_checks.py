@@ -75,11 +75,15 @@ class PracticeTrajectory:
         return torch.stack([landscape(self.at * scale) for scale in scales])
 
     @property
+    def scalable(self) -> bool:
+        return True
+
+    @property
     def samples(self) -> int:
         return 100
 
-    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
-        self.at, self.measured = self.at * factors[:, None], fitness.clone()
+    def scale(self, factors: Float[Tensor, " n"]) -> None:
+        self.place(self.at * factors[:, None])
 
     def snapshot(self) -> Place:
         return Place(self.rows, self.fitness)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -131,18 +130,16 @@ class ChunkNetworks:
         return samples
 
     def losses(self, rows: Sequence[int], batch: Batch) -> list[float]:
-        found: list[float] = self._scored(rows, batch, self.batched.fitness)
-        return found
+        return self._scored(rows, batch, self.batched.fitness).tolist()  # the one time that the host waits
 
     def losses_by_scale(self, rows: Sequence[int], batch: Batch, scales: Sequence[float]) -> list[list[float]]:
-        found: list[list[float]] = self._scored(rows, batch, partial(self.batched.fitness_by_scale, scales=scales))
-        return found
+        return self._scored(rows, batch, partial(self.batched.fitness_by_scale, scales=scales)).tolist()
 
     @property
     def output_layer(self) -> list[int]:
         return self.batched.network.output_layer
 
-    def _scored(self, rows: Sequence[int], batch: Batch, fitness: Callable[..., Tensor]) -> list[Any]:
+    def _scored(self, rows: Sequence[int], batch: Batch, fitness: Callable[..., Tensor]) -> Tensor:
         """What a function of stacks, buffers and a part gives for these rows."""
         batch, found = self.batched.computing.to_device(batch), list[Tensor]()
         groups = [tuple(group) for group in in_groups(rows, self.width)]
@@ -154,7 +151,7 @@ class ChunkNetworks:
             self.batched.network.enter(training=False)
             losses = fitness(full.stacks, full.buffers, self.batched.network.lent(batch))
             found.append(losses[: len(group)])
-        return torch.cat(found).tolist()  # the one time that the host waits for the device
+        return torch.cat(found)
 
     def check_layout(self) -> None:
         self.batched.network.check_layout()

@@ -17,7 +17,7 @@ from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState, Outcome, Parts, Score, Stack
 from esgd.engines.fitness import REFUSALS, Scorer
 from esgd.engines.network import Network
-from esgd.engines.output_layer import score_scaled
+from esgd.engines.scaled_scores import score_scaled
 from esgd.engines.sgd import SequentialTrajectory, checked_loss
 from esgd.errors import EngineError, EsgdError
 from esgd.genome import Buffers, persistent_buffers
@@ -160,14 +160,12 @@ class BatchedKernel:
         """The score of each row, and those with its output times each of these numbers, if that can be."""
         if not self.one_by_one:
             return score_scaled(self.scorer, self._networks(chunk), scales)
-        return [self._score_row(chunk, i, scales) for i in range(len(chunk))]
-
-    def _score_row(self, chunk: Chunk, i: int, scales: Sequence[float]) -> list[Score]:
-        """A row whose fitness cannot be batched."""
-        self._load(chunk, i)
-        (scores,) = score_scaled(self.scorer, self.network, scales)
-        chunk.set_buffers(i, scores[0].buffers)
-        return scores
+        found = list[list[Score]]()
+        for i in range(len(chunk)):
+            self._load(chunk, i)
+            found += score_scaled(self.scorer, self.network, scales)
+            chunk.set_buffers(i, found[-1][0].buffers)
+        return found
 
     def _score_chunk(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Parts] = ()) -> list[Score]:
         if not self.one_by_one:

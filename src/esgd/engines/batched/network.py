@@ -15,7 +15,7 @@ from esgd.engines.batched.optimizers import BatchedEquations, clipped
 from esgd.engines.batched.trace import Traced
 from esgd.engines.computing import Computing
 from esgd.engines.network import LossFunction, Network
-from esgd.engines.output_layer import fitness_by_scale
+from esgd.engines.scaled_scores import fitness_by_scale
 from esgd.engines.sgd import checked_loss
 from esgd.errors import EngineError, EsgdError
 from esgd.protocols import Batch, ScoresOutputs, Setup

@@ -108,6 +108,10 @@ class BatchedTrajectory:
     def rows(self) -> Float[Tensor, "n d"]:
         return self.chunk.rows()
 
+    @property
+    def scalable(self) -> bool:
+        return bool(self.batched.network.output_layer)
+
     def epoch(self) -> None:
         self._train_epoch(inf, ())
 
@@ -246,15 +250,13 @@ class BatchedTrajectory:
             self.end = self.snapshot()
         return [[score.fitness for score in scaled] for _, *scaled in found]
 
-    def scale(self, factors: Float[Tensor, " n"], fitness: Float[Tensor, " n"]) -> None:
-        scaled, stacks = factors != 1.0, list(self.chunk.stacks.values())
-        if not scaled.any():
-            return
+    def scale(self, factors: Float[Tensor, " n"]) -> None:
+        scaled, stacks, self._placed = factors != 1.0, list(self.chunk.stacks.values()), True
         for place in self.batched.network.output_layer:
             stacks[place].mul_(over(to_device(factors.to(stacks[place].dtype), stacks[place].device), stacks[place]))
         self._places += 1
         self._place = torch.where(scaled, self._places, self._place)
-        self.fitness, self._placed = torch.where(scaled, fitness, self.fitness), True
+        self.fitness, self.moved = torch.where(scaled, torch.nan, self.fitness), self.moved | scaled
 
     def snapshot(self) -> BatchedSnapshot:
         states = [optimizers.snapshot() for _, optimizers in self._optimizers]
