@@ -19,7 +19,7 @@ from esgd.engines import Loop, Vmap
 from esgd.engines.computing import Computing
 from esgd.engines.network import Network
 from esgd.operators import BestOfLooks, Never, Uninterrupted
-from esgd.operators.backoff import SCALES, best_scales
+from esgd.operators.rescaling import SCALES, best_scales
 from esgd.species import Sgd
 from esgd.tasks import OfBatch
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data, true_fitness
@@ -178,7 +178,7 @@ def test_a_rescaled_place_is_no_worse_and_costs_one_more_pass() -> None:
 
 
 @pytest.mark.parametrize("looks", [(), (0.5,)])
-def test_sgd_continues_from_parameters_that_are_not_rescaled(looks: tuple[float, ...]) -> None:
+def test_uninterrupted_sgd_continues_from_parameters_that_are_not_rescaled(looks: tuple[float, ...]) -> None:
     def standing(backoff: Any) -> list[Tensor]:
         population = generations(backoff)[-1].population
         places = [state.place if state is not None else None for state in population.optimizer_states]
@@ -230,6 +230,152 @@ def test_an_individual_that_diverges_is_not_rescaled(engine: Any) -> None:
     assert generation.population.fitness.isfinite().all()
 
 
+# What an output promises may be wrong: what is kept is measured
+
+
+class Offset(nn.Module):
+    """The first input is added to the output; it is 0 in the first part of the fitness, where the layer is tested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + x[:, :1]
+
+
+class OwnPlaces(nn.Module):
+    """Parameters of its own, as positions of a transformer are: they count as used last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.head = nn.Parameter(torch.zeros(INPUTS)), nn.Linear(INPUTS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x + self.places)
+
+
+class Rate(nn.Module):
+    """Refuses parameters that give a rate below 0, as random ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(INPUTS, CLASSES)
+        nn.init.constant_(self.layer.bias, 50.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.distributions.Poisson(self.layer(x), validate_args=True).mean
+
+
+def counted_from_one(output: Tensor, target: Tensor) -> Tensor:
+    target -= 1  # in place
+    return F.cross_entropy(output, target.clamp(0, CLASSES - 1))
+
+
+class Penalised(esgd.Supervised):
+    def fitness(self, module: nn.Module, batch: Any) -> Tensor:
+        weights = sum(parameter.abs().mean() for parameter in module.parameters())
+        return super().fitness(module, batch) + self.size(batch) * weights
+
+
+def late_offset() -> tuple[Tensor, Tensor]:
+    x, y = random_data(400, seed=1)
+    x[:, 0] = torch.where(torch.arange(400) < 200, 0.0, 3.0)
+    return x, y
+
+
+def mean_fitness(task: esgd.Supervised, module: nn.Module) -> float:
+    with torch.no_grad():
+        parts = [batch for _, batch in task.parts()]
+        scores = [float(task.fitness(module.eval(), tuple(each.clone() for each in batch))) for batch in parts]
+    return sum(scores) / sum(task.size(batch) for batch in parts)
+
+
+WRONG: dict[str, Callable[[], esgd.Supervised]] = {
+    "an offset that the first part does not have": lambda: classify(Offset, fitness=late_offset()),
+    "an activation that is linear for large values": lambda: classify(
+        lambda: nn.Sequential(nn.Linear(INPUTS, CLASSES), nn.Hardtanh(-50.0, 50.0))
+    ),
+    "random parameters are refused": lambda: classify(Rate),
+    "scaled outputs are refused": lambda: esgd.Supervised(
+        lambda: nn.Sequential(nn.Linear(INPUTS, 1), nn.Hardtanh(0.0, 1.0)),
+        F.binary_cross_entropy,
+        train=(random_data(48)[0], torch.ones(48, 1)),
+        fitness=(random_data(70, seed=1)[0], torch.ones(70, 1)),
+    ),
+    "a loss that writes into its target": lambda: esgd.Supervised(
+        mlp,
+        counted_from_one,
+        train=(random_data(48)[0], random_data(48)[1] + 1),
+        fitness=(random_data(70, seed=1)[0], random_data(70, seed=1)[1] + 1),
+    ),
+    "a fitness that a subclass has changed": lambda: Penalised(
+        mlp, F.cross_entropy, train=random_data(48), fitness=random_data(70, seed=1)
+    ),
+    "half precision": lambda: classify(
+        lambda: mlp().half(),
+        train=(random_data(48)[0].half(), random_data(48)[1]),
+        fitness=(random_data(70, seed=1)[0].half(), random_data(70, seed=1)[1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_fitness_that_is_kept_is_that_of_the_network_whatever_the_output_promises(name: str) -> None:
+    task = WRONG[name]()
+    recipe = esgd.Recipe(
+        population=2, generations=2, sgd_epochs=2, offspring=2, backoff=BestOfLooks(looks=(), rescale=5.0)
+    )
+    for generation in esgd.evolve(task, recipe, seed=1, engine="loop:threads=1"):
+        for i, fitness in enumerate(generation.population.fitness.tolist()):
+            assert mean_fitness(task, generation.population[i].best.module()) == pytest.approx(fitness, rel=1e-6)
+
+
+def test_a_head_is_found_behind_parameters_that_the_network_itself_has() -> None:
+    assert found(classify(OwnPlaces)) == ["head.weight", "head.bias"]
+
+
+def test_the_layer_is_found_in_a_lower_precision() -> None:
+    setup = prepare(classify(), esgd.Recipe(), 0)
+    assert Network(setup, Computing(device="cpu", precision="bf16")).output_layer
+
+
+class OfAnOutput:
+    """A task of one's own: what `Supervised` is, with another fitness of an output."""
+
+    def __init__(self, output_fitness: Callable[[Tensor, Any], Any]) -> None:
+        self._task, self.output_fitness = classify(), output_fitness
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+
+@pytest.mark.parametrize(
+    ("output_fitness", "words"),
+    [
+        (lambda output, batch: F.cross_entropy(output, batch[1]), "but output_fitness of the network's output is"),
+        (lambda output, batch: 1.0, "output_fitness returned 1.0. It must return a scalar tensor"),
+        (lambda output, batch: output.sum(dim=1), "output_fitness returned tensor"),
+    ],
+)
+def test_a_task_of_ones_own_whose_fitness_of_an_output_is_wrong_is_refused(
+    output_fitness: Callable[..., Any], words: str
+) -> None:
+    task: Any = OfAnOutput(output_fitness)
+    with pytest.raises(esgd.errors.TaskError, match=words):
+        list(esgd.evolve(task, esgd.Recipe(backoff=BestOfLooks(rescale=0.5)), seed=0, engine="loop:threads=1"))
+
+
+def test_a_task_of_ones_own_is_rescaled_as_supervised_is() -> None:
+    own: Any = OfAnOutput(classify().output_fitness)
+    recipe = esgd.Recipe(population=2, generations=2, backoff=BestOfLooks(rescale=0.5))
+    ours, theirs = (
+        [generation.population.rows for generation in esgd.evolve(task, recipe, seed=0, engine="loop:threads=1")]
+        for task in (own, classify())
+    )
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
 # The choice of a scale
 
 
@@ -267,7 +413,7 @@ def test_what_is_not_finite_is_not_chosen(nothing: float) -> None:
     assert fitness.tolist() == [0.5, inf]
 
 
-@pytest.mark.parametrize("rescale", [-0.1, inf, torch.nan, "wide"])
+@pytest.mark.parametrize("rescale", [-0.1, inf, torch.nan, 1e200, "wide"])
 def test_a_width_that_is_none_is_refused(rescale: Any) -> None:
     with pytest.raises(esgd.errors.RecipeError, match="rescale="):
         BestOfLooks(rescale=rescale)
