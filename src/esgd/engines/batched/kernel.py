@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 import torch
 
@@ -167,19 +166,18 @@ class BatchedKernel:
             chunk.set_buffers(i, found[-1][0].buffers)
         return found
 
-    def _score_chunk(self, chunk: Chunk, cutoff: float = inf, begun: Sequence[Parts] = ()) -> list[Score]:
+    def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
+        if not states:
+            return []
+        self.network.unprepare()
+        chunk = Chunk.of(self.setup.genome, states, self.computing)
         if not self.one_by_one:
             return self.scorer.score(self._networks(chunk), cutoff, begun)
         found = list[Score]()
-        for i, parts in enumerate(begun or [{}] * len(chunk)):
+        for i, parts in enumerate(begun):
             self._load(chunk, i)
             found += self.scorer.score(self.network, cutoff, [parts])
-            chunk.set_buffers(i, found[-1].buffers)
         return found
-
-    def score(self, states: Sequence[NetworkState], cutoff: float, begun: Sequence[Parts]) -> list[Score]:
-        self.network.unprepare()
-        return self._score_chunk(Chunk.of(self.setup.genome, states, self.computing), cutoff, begun) if states else []
 
     def calibrate(self, states: Sequence[NetworkState]) -> list[tuple[Buffers, int]]:
         if not states:
