@@ -26,7 +26,7 @@ from esgd.engines.probe import epoch_steps
 from esgd.engines.speed import Speed, measure_speed
 from esgd.errors import RecipeError, TaskError, shown
 from esgd.policies import Policy
-from esgd.protocols import Draw, Engine, Load, Setup, Task
+from esgd.protocols import Draw, Engine, Setup, Task
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe, Stage
 from esgd.rules import named, ours
@@ -122,8 +122,8 @@ def plan(
             f"budget={budget!r} cannot be kept by a recipe with one generation: after each, the rest is planned anew. "
             f"Use more generations or other rules, or an amount of work: esgd.Work(samples=…)."
         )
-    mu = draft.population_of(1)
-    choice = settle(request, setup, Load(mu, max(1, round(seconds / (mu * steps * counted.seconds)))))
+    load = draft.load
+    choice = settle(request, setup, load.scaled(seconds / (load.individual_epochs * steps * counted.seconds)))
     setup = replace(setup, buffers=draft.buffers, baggage=draft.baggage)
     populations = [draft.population_of(k) for k in range(1, draft.generations + 1)]
     lasting = PROBE * seconds / MEASUREMENTS

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import accumulate
-from math import ceil
 from typing import Any
 
 import torch
@@ -284,7 +283,10 @@ class Recipe:
     @property
     def load(self) -> Load:
         """The amount of work, for `engine="auto"`."""
-        return Load(self.population_of(1), ceil(self.total_epochs))
+        if not callable(self.population):
+            return Load(self.population_of(1), self.total_epochs)
+        first, *later = (Load(stage.population, stage.sgd_epochs) for stage in self.stages())
+        return replace(first, later=tuple(later))
 
     @property
     def stage_count(self) -> int:

@@ -1,7 +1,8 @@
 """`engine="auto"`: a rule, so that the same command takes the same engine in every run on a machine.
 
 One step of the task is counted, not timed: a second timing differs, and with another engine the bits would. What an
-engine costs once, such as starting workers, may be a twentieth of the predicted run. Decision 26 has the measurements.
+engine costs once, such as starting workers, may be a twentieth of the predicted run, or half of what batching saves.
+Populations that shrink are counted with the sizes that they have. Decision 26 has the measurements.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ ASSUMED_STEPS = 100  # of an epoch whose length is not known
 
 LASTS = 20
 """A run must be predicted to last so many times longer than what an engine costs once."""
+LASTS_BATCHED, SAVES = 4, 10
+"""A batched run must last so many times longer than its workers take to start, because batching saves more than that,
+also where all cores are busy; and it must save so many times what recording costs."""
 RECORDS, STARTS, COMPILES = 0.01, 2.5, 30.0
 """Seconds until `Vmap` has recorded an operation, until workers have imported torch, until a step is compiled."""
 
@@ -34,12 +38,13 @@ SMALL = 200_000
 """Parameters below which one thread beats several, and below which networks are batched."""
 TINY = 1e-3  # predicted seconds of arithmetic in a step that is too short to be shared by threads
 FEW_FLOPS = 100e6  # of a step that is batched
-NOT_BATCHED = ("convolution", "mkldnn_rnn_layer", "_cudnn_rnn", "_scaled_dot_product")
+HEAVY_OPERATIONS = ("convolution", "mkldnn_rnn_layer", "_cudnn_rnn", "_scaled_dot_product")
 """How operations begin whose batched form is no faster, or is one after another."""
 LEAST, CHUNK, CHUNK_ELEMENTS = 4, 32, 8e6
 """Networks in a chunk: at least, at most, and so that a step of the chunk writes so many numbers; but eight may."""
 _HEAVY = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase)  # layers with more arithmetic than parameters
-BATCHED = 2.0  # times as fast is a batched run taken to be; 1.6 to 15 were measured
+BATCHED, FEWER, WORTH = 2.0, 0.75, 1.25
+"""Times as fast a batched run is taken to be, with fewer networks than the least, and at least for it to be taken."""
 FEW_CORES = 2  # that a batched run of one process outruns, also where threads could share a step
 BUSY = 0.75  # of the cores, that workers with one thread must use to replace threads
 WIDE = 1e9  # flops of a step with convolutions for which the layout matters
@@ -58,7 +63,7 @@ class EngineChoice:
 def ruled(setup: Setup, load: Load, computing: Computing) -> EngineChoice:
     """The engine for a run: a function of task, network, load, this machine's cores and devices, and versions."""
     plain = suited_loop(setup.genome.size, computing)
-    steps = load.population * load.epochs * (setup.task.steps({}) or ASSUMED_STEPS)
+    steps = ceil(load.individual_epochs * (setup.task.steps({}) or ASSUMED_STEPS))
     if steps < SHORT:
         heavy = any(isinstance(layer, _HEAVY) for layer in setup.genome.template.modules())
         short = replace(plain, threads=None) if heavy else plain
@@ -67,7 +72,7 @@ def ruled(setup: Setup, load: Load, computing: Computing) -> EngineChoice:
         step = count_step(setup, plain)
     except Exception:  # noqa: BLE001  # whatever is wrong with the task, the run itself will say it better
         return EngineChoice(plain, "")
-    engine = _Rule(setup, load.population, plain, step).engine(steps * step.seconds)
+    engine = _Rule(setup, load, plain, step).engine(steps * step.seconds)
     counted = f"{step.operations} operations and {step.flops / 1e6:.3g} MFLOP"
     return EngineChoice(engine, f"engine: {in_brief(engine)}, by rule: {steps:,} steps of {counted}.")
 
@@ -77,7 +82,7 @@ class _Rule:
     """What is known about a run when its engine is chosen."""
 
     setup: Setup
-    population: int
+    load: Load
     plain: Loop
     step: StepCount
 
@@ -89,40 +94,60 @@ class _Rule:
         alone = self._one_thread()
         if self.step.flops >= WIDE and "convolution" in self.step.names:
             alone = self._working(replace(alone, channels_last=True), 1) or alone
-        workers = self._workers(seconds)
-        tiny = self.step.arithmetic < TINY
-        if workers and (tiny or self._used(workers) >= BUSY * _places(alone.device)):
+        workers = self._workers(seconds, LASTS)
+        if workers and (self._tiny or self._used(workers) >= BUSY * _places(alone.device)):
             return Pool(inner=alone, workers=workers)
-        return alone if tiny else replace(alone, threads=None)
+        return alone if self._tiny else replace(alone, threads=None)
 
     def _batched(self, seconds: float) -> Vmap | Pool | None:
         """`Vmap`, alone or in a pool, where a step is bound by the number of its operations."""
-        slow = any(name.startswith(NOT_BATCHED) for name in self.step.names)
-        if slow or self.setup.genome.size >= SMALL or self.step.flops > FEW_FLOPS:
+        if self._heavy or self.setup.genome.size >= SMALL or self.step.flops > FEW_FLOPS:
             return None
-        if seconds < LASTS * RECORDS * self.step.operations:
+        workers = self._workers(seconds / BATCHED, LASTS_BATCHED)
+        if self._gain(workers) < WORTH and not self._workers(seconds, LASTS):
+            workers = 0  # too few networks for a chunk each, and the run is too short for workers without chunks
+        gain = self._gain(workers)
+        if gain < WORTH or not (workers or self._tiny or _places(self.plain.device) <= FEW_CORES):
             return None
-        workers, tiny = self._workers(seconds / BATCHED), self.step.arithmetic < TINY
-        if not (workers or tiny or _places(self.plain.device) <= FEW_CORES):
+        if seconds - seconds / gain < SAVES * RECORDS * self.step.operations:
             return None
-        share = ceil(self.population / max(workers, 1))
+        share = ceil(self.load.largest / max(workers, 1))
         most = min(CHUNK, max(8, int(CHUNK_ELEMENTS / max(1, self.step.elements))))
         chunk = ceil(share / ceil(share / most))  # even, so that no worker waits for another with a chunk more
         one = self._one_thread()
         vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision, chunk=chunk)
-        if chunk < LEAST or not self._working(vmap, chunk):
+        if not self._working(vmap, chunk):
             return None
-        if seconds / BATCHED / max(workers, 1) >= LASTS * COMPILES:
+        if seconds / gain / max(workers, 1) >= LASTS * COMPILES:
             vmap = self._working(replace(vmap, compile=True), chunk) or vmap
         return Pool(inner=vmap, workers=workers) if workers else vmap
+
+    def _gain(self, workers: int) -> float:
+        """How many times as fast a batched run is, by the sizes that the population has on the way."""
+        each = max(workers, 1)
+        shares = [
+            stage.population * stage.epochs / (BATCHED if stage.population >= LEAST * each else FEWER)
+            for stage in self.load.stages
+        ]
+        return self.load.individual_epochs / sum(shares)
+
+    @property
+    def _heavy(self) -> bool:
+        """Whether it has operations whose batched form is no faster, and which take longer than counted."""
+        return any(name.startswith(HEAVY_OPERATIONS) for name in self.step.names)
+
+    @property
+    def _tiny(self) -> bool:
+        """Whether threads could not share a step."""
+        return self.step.arithmetic < TINY and not self._heavy
 
     def _one_thread(self) -> Loop:
         return replace(self.plain, threads=1) if self.plain.device == "cpu" else self.plain
 
-    def _workers(self, seconds: float) -> int:
+    def _workers(self, seconds: float, lasts: float) -> int:
         """How many workers a run of so many seconds starts; 0 for none."""
-        workers = min(_places(self.plain.device), self.population)
-        if workers < 2 or seconds < LASTS * STARTS:
+        workers = min(_places(self.plain.device), self.load.largest)
+        if workers < 2 or seconds < lasts * STARTS:
             return 0
         try:
             Pool(inner=self.plain).check_sendable(self.setup)
@@ -132,7 +157,8 @@ class _Rule:
 
     def _used(self, workers: int) -> float:
         """How many workers are busy on average."""
-        return self.population / ceil(self.population / workers)
+        turns = sum(ceil(stage.population / workers) * stage.epochs for stage in self.load.stages)
+        return self.load.individual_epochs / turns
 
     def _working(self, engine: _E, individuals: int) -> _E | None:
         """The engine, if it can train so many: no compiler, or a layer that it cannot do, and it is none."""

@@ -53,10 +53,33 @@ class Setup:
 
 @dataclass(frozen=True)
 class Load:
-    """The work of a run: μ individuals, each for this number of epochs of SGD."""
+    """The work of a run: μ individuals, each for this number of epochs of SGD; and then, where μ changes, others."""
 
     population: int
-    epochs: int
+    epochs: float
+    later: tuple[Load, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Load, ...]:
+        return (self, *self.later)
+
+    @property
+    def largest(self) -> int:
+        """The largest population."""
+        return max(stage.population for stage in self.stages)
+
+    @property
+    def individual_epochs(self) -> float:
+        """Epochs of SGD, of all individuals together.
+
+        >>> Load(9, 2.0, later=(Load(3, 4.0),)).individual_epochs
+        30.0
+        """
+        return sum(stage.population * stage.epochs for stage in self.stages)
+
+    def scaled(self, factor: float) -> Load:
+        """The same populations with so many times the epochs."""
+        return Load(self.population, factor * self.epochs, tuple(stage.scaled(factor) for stage in self.later))
 
 
 @dataclass(frozen=True, kw_only=True)

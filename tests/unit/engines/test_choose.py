@@ -29,7 +29,7 @@ from esgd.protocols import Engine, Load, Setup
 from esgd.testing.evidence import contents, difference, leaves_global_randomness_alone
 from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
 
-LONG = Load(population=16, epochs=6_000)
+LONG = Load(population=16, epochs=1_500)
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)
 QUIET: dict[str, Any] = {"seed": 0, "progress": False}
 
@@ -136,7 +136,7 @@ def test_a_long_run_takes_an_engine_that_works_and_says_why() -> None:
         choice = choose("auto", setup(), LONG)
     assert isinstance(choice.engine, Vmap)
     assert re.fullmatch(
-        r"engine: Vmap\(threads=1\), by rule: 288,000 steps of \d+ operations and [\d.]+ MFLOP.", choice.why
+        r"engine: Vmap\(threads=1\), by rule: 72,000 steps of \d+ operations and [\d.]+ MFLOP.", choice.why
     )
     assert opens(choice.engine)
 
@@ -156,7 +156,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_cores", "noisy")
-@pytest.mark.parametrize("epochs", [6_000, 60_000], ids=["vmap", "pool"])
+@pytest.mark.parametrize("epochs", [1_500, 6_000], ids=["vmap", "pool"])
 def test_the_choice_does_not_depend_on_how_fast_anything_seems(epochs: int) -> None:
     first, second = (choose("auto", setup(), Load(population=16, epochs=epochs)) for _ in range(2))
     assert first == second
@@ -165,11 +165,14 @@ def test_the_choice_does_not_depend_on_how_fast_anything_seems(epochs: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_cores", "noisy", "warm_workers")
-@pytest.mark.parametrize(("lasts", "kind"), [(0.01, Pool), (0.2, Vmap), (20, Loop)], ids=["pool", "vmap", "loop"])
+@pytest.mark.parametrize(
+    ("lasts", "saves", "kind"), [(0.01, 0.01, Pool), (20, 0.01, Vmap), (20, 20, Loop)], ids=["pool", "vmap", "loop"]
+)
 def test_two_runs_of_one_command_give_the_same_bytes_on_a_machine_with_any_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: float, kind: type
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: float, saves: float, kind: type
 ) -> None:
-    monkeypatch.setattr(auto, "LASTS", lasts)  # so that a short run may have any engine
+    monkeypatch.setattr(auto, "LASTS_BATCHED", lasts)  # so that a short run may have any engine
+    monkeypatch.setattr(auto, "SAVES", saves)
     recipe = esgd.Recipe(population=8, offspring=4, generations=2, sgd_epochs=10)
     manifests, models = list[Any](), list[bytes]()
     for folder in (tmp_path / "first", tmp_path / "second"):
@@ -189,15 +192,54 @@ def seconds(given: Setup, load: Load) -> float:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
-def test_what_an_engine_costs_once_is_a_twentieth_of_the_run() -> None:
+def test_what_an_engine_costs_once_is_saved_by_batching() -> None:
     """Recording, then workers: neither is taken before the run is long enough for it."""
     given, kinds = setup(), dict[str, float]()
-    for epochs in (500, 2_000, 16_000):
+    for epochs in (500, 1_500, 3_000):
         load = Load(population=16, epochs=epochs)
         kinds.setdefault(type(choose("auto", given, load).engine).__name__, seconds(given, load))
     assert list(kinds) == ["Loop", "Vmap", "Pool"]
-    assert kinds["Vmap"] >= 20 * auto.RECORDS * count_step(given, Loop(threads=1)).operations
-    assert kinds["Pool"] >= 20 * auto.STARTS
+    assert kinds["Vmap"] / 2 >= 10 * auto.RECORDS * count_step(given, Loop(threads=1)).operations
+    assert kinds["Pool"] / 2 >= 4 * auto.STARTS
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_without_batching_the_start_of_workers_is_a_twentieth_of_the_run() -> None:
+    given = setup(convolutional)
+    long = Load(population=16, epochs=20 * auto.STARTS / seconds(given, Load(population=16, epochs=1)))
+    assert choose("auto", given, long.scaled(0.99)).engine == Loop()
+    assert choose("auto", given, long.scaled(1.01)).engine == Pool(inner=Loop(threads=1), workers=2)
+
+
+SHRINKS = Load(9, 200.0, later=(Load(3, 600.0), *[Load(2, 900.0)] * 7))
+"""As the population of our rules does: most of the work is that of its last two networks."""
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_population_that_shrinks_is_not_batched_for_the_size_that_it_begins_with() -> None:
+    everyone = Load(9, SHRINKS.individual_epochs / 9)
+    assert isinstance(choose("auto", setup(), everyone).engine, Vmap)
+    assert choose("auto", setup(), SHRINKS).engine == Loop(threads=1)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_long_run_of_a_population_that_shrinks_has_workers() -> None:
+    assert choose("auto", setup(), SHRINKS.scaled(10)).engine == Pool(inner=Loop(threads=1), workers=2)
+
+
+def test_what_shrinks_counts_with_the_sizes_that_it_has() -> None:
+    recipe = esgd.rules.ours(classify(), 1e6)
+    load = recipe.load
+    assert [stage.population for stage in load.stages] == [stage.population for stage in recipe.stages()]
+    assert load.largest == recipe.population_of(1) > load.stages[-1].population
+    assert load.individual_epochs < load.largest * recipe.total_epochs / 2
+    assert load.scaled(3).individual_epochs == pytest.approx(3 * load.individual_epochs)
+
+
+def test_more_workers_than_chunks_leave_a_short_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "cores", lambda: 16)
+    assert choose("auto", setup(), Load(population=16, epochs=3_000)).engine == Vmap(threads=1, chunk=16)
+    assert choose("auto", setup(), Load(population=16, epochs=30_000)).engine == Pool(inner=Loop(threads=1), workers=16)
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -214,7 +256,7 @@ def test_convolutions_are_not_batched_but_shared_among_workers() -> None:
 
 
 def test_where_threads_help_one_batched_process_does_not_replace_many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = Load(population=16, epochs=3_000)
+    load = Load(population=16, epochs=1_500)
     monkeypatch.setattr(auto, "TINY", 0.0)
     monkeypatch.setattr(auto, "cores", lambda: 2)
     assert isinstance(choose("auto", setup(), load).engine, Vmap)
