@@ -43,7 +43,7 @@ from esgd.population import Birth
 from esgd.protocols import Session, Step
 from esgd.run import open_folder
 
-EPOCHS, FITNESS, REPEATS, TARGET = 3, 1024, 5, 5.0
+EPOCHS, FITNESS, REPEATS, TARGET = 3, 1024, 5, 3.0
 ENGINES = {"auto": "auto", "loop": "loop on one thread"}
 Bare = Callable[[int, int], float]
 """Seconds of bare work: SGD of the population, and fitness of so many samples in the SGD step and after it."""

@@ -47,7 +47,7 @@ def promised(results: Results) -> Iterator[str]:
     """Every row that has a target."""
     lines = [
         [part, *measured(row)]
-        for section in ("speed", "ray", "generation", "memory", "growth", "length", "loader", "cluster")
+        for section in ("speed", "auto", "ray", "generation", "memory", "growth", "length", "loader", "cluster")
         for part, found in results.get(section, {}).items()
         for row in found["rows"]
         if row["target"] is not None
@@ -106,6 +106,20 @@ def generation(results: Results) -> Iterator[str]:
         total = sum(found["phases"].values())
         shares = [[name, number(seconds), f"{seconds / total:.1%}"] for name, seconds in found["phases"].items()]
         yield from markdown(("phase", "seconds", "share"), shares)
+        yield ""
+
+
+def auto(results: Results) -> Iterator[str]:
+    """Whole runs by our rules, with the engine that was chosen."""
+    if found := results.get("auto", {}):
+        yield "## Whole runs with auto, beside loop"
+        yield ""
+        head = ("task", "loop / auto", "spread", "seconds with auto", "engine")
+        rows = {task: [*map(measured, part["rows"])] for task, part in found.items()}
+        lines = [
+            [task, *ratio[1:3], seconds[1], f"`{found[task]['engine']}`"] for task, (ratio, seconds) in rows.items()
+        ]
+        yield from markdown(head, lines)
         yield ""
 
 
@@ -179,7 +193,7 @@ def page(results: Results) -> str:
     ]
     lines = ["# Measured", "", *(f"{each}." for each in words), ""]
     lines += ["A ratio above 1 says that the first-named is faster. Written by `make bench`.", ""]
-    for chapter in (promised, speed, ray, mishaps, generation, rest):
+    for chapter in (promised, speed, auto, ray, mishaps, generation, rest):
         lines += [*chapter(results), ""]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 

@@ -13,10 +13,16 @@ import esgd
 from benchmarks.arena.arms import EVERY
 from benchmarks.arena.tasks import CONTESTS
 from esgd.ledger import passes
+from esgd.protocols import Task
 from esgd.work import Costs
 
 BUDGETS = {"short": 1.0, "long": 4.0}
 """Multiples of a contest's epochs."""
+
+
+def work_of(name: str, task: Task, budget: str) -> float:
+    """The work of a budget on the contest of this name, in the ledger's samples."""
+    return 3.0 * BUDGETS[budget] * CONTESTS[name].epochs * sum(Costs.of(task, esgd.Recipe()).batches)
 
 
 def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) -> dict[str, Any]:
@@ -26,9 +32,8 @@ def compete(task: str, arm: str, seed: int, budget: str, *, share: float = 1.0) 
     nothing.
     """
     torch.set_num_threads(1)
-    contest = CONTESTS[task]
-    made = contest.task(seed)
-    work = 3.0 * share * BUDGETS[budget] * contest.epochs * sum(Costs.of(made, esgd.Recipe()).batches)
+    made = CONTESTS[task].task(seed)
+    work = share * work_of(task, made, budget)
     recipe, begun = EVERY[arm](made, work), process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on a run's health are not what is measured here

@@ -249,6 +249,15 @@ def test_a_loader_is_held_against_the_plain_loop_over_it(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_whole_runs_with_auto_and_loop_alternate_and_have_the_same_result(tmp_path: Path) -> None:
+    part = run("auto_choice", tmp_path)["auto"]["digits"]
+    assert part["engine"].startswith("Loop(")
+    assert len(set(part["fitness"])) == 1
+    text = page(json.loads((tmp_path / "results.json").read_text()))
+    assert "| digits | " in text.partition("## Whole runs with auto, beside loop")[2]
+
+
+@pytest.mark.slow
 def test_growth_visits_four_sizes(tmp_path: Path) -> None:
     found = run("growth", tmp_path, "--only", "offspring")["growth"]["offspring"]
     assert found["sizes"] == [2, 4, 8, 16]
