@@ -6,15 +6,21 @@ From one base, each quantity is doubled three times, the others held. The runs o
 with the same engine, a pool of loops, and a repeat takes one generation of each in turn; their first generation warms
 up. Early abort is off, so that every offspring is evaluated to the end: the worst case. The exponent is that of seconds
 ~ size^exponent between the smallest and the largest size; 1 is linear.
+
+*work* is for the default rules, whose populations shrink: a whole `fit` by them for each amount of work, in a process
+that has done one before. *thousand* is one generation of 1,000 networks of W1 with 4,000 offspring beside one of 64
+with 256, both with batched pools: the ratio is that of the seconds for each network.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from math import log
 from statistics import median
+from time import perf_counter
 
 from torch.nn import functional as F
 
@@ -23,7 +29,7 @@ from benchmarks.engines import MAKERS
 from benchmarks.quiet import Quiet
 from benchmarks.results import arguments, save, spread
 from benchmarks.sides.whole import species
-from benchmarks.workloads import mlp, taught
+from benchmarks.workloads import FULL_FITNESS, WORKLOADS, mlp, taught
 
 FACTORS, REPEATS, EPOCHS, BATCH, FITNESS = (1, 2, 4, 8), 3, 1, 128, 512
 BASE = {"population": 16, "offspring": 64, "width": 64, "samples": 1536}
@@ -33,21 +39,31 @@ SHOWN = {
     "offspring": "λ, offspring",
     "width": "parameters (width of the hidden layer)",
     "samples": "training samples",
+    "work": "work of the default rules, samples",
 }
 TARGET = 1.05
 """Linear, within what two measurements of the same thing differ by."""
+WORK, QUICK_WORK = 2e6, 1e5
+"""The smallest amount, in the ledger's samples."""
+THOUSAND, QUICK_THOUSAND = (64, 1000), (2, 4)
+THOUSAND_TARGET = 1.0
+PARTS = (*BASE, "work", "thousand")
 
 
-def run(*, population: int, offspring: int, width: int, samples: int, generations: int) -> Iterator[esgd.Generation]:
-    """Generations of one size."""
+def classify(samples: int, width: int) -> esgd.Supervised:
+    """Images of 784 numbers for a network with one hidden layer."""
     x, y = taught(samples + FITNESS, shape=(784,), classes=10)
-    task = esgd.Supervised(
+    return esgd.Supervised(
         partial(mlp, 784, width, 10),
         F.cross_entropy,
         train=(x[:samples], y[:samples]),
         fitness=(x[samples:], y[samples:]),
         batch_size=BATCH,
     )
+
+
+def run(*, population: int, offspring: int, width: int, samples: int, generations: int) -> Iterator[esgd.Generation]:
+    """Generations of one size."""
     recipe = esgd.Recipe(
         population=population,
         offspring=offspring,
@@ -56,7 +72,7 @@ def run(*, population: int, offspring: int, width: int, samples: int, generation
         species=species,
         early_abort=False,
     )
-    return esgd.evolve(task, recipe, seed=0, engine=MAKERS["pool of loops"]())
+    return esgd.evolve(classify(samples, width), recipe, seed=0, engine=MAKERS["pool of loops"]())
 
 
 def measured(quantity: str, repeats: int, base: dict[str, int], quiet: Quiet) -> tuple[list[int], list[list[float]]]:
@@ -74,14 +90,74 @@ def measured(quantity: str, repeats: int, base: dict[str, int], quiet: Quiet) ->
         return sizes, seconds
 
 
+def whole_runs(base: dict[str, int], work: float, repeats: int, quiet: Quiet) -> tuple[list[int], list[list[float]]]:
+    """Amounts of work, and the seconds of a whole run by the default rules with each."""
+    task, works = classify(base["samples"], base["width"]), [round(work * factor) for factor in FACTORS]
+
+    def seconds(samples: int) -> float:
+        begun = perf_counter()
+        esgd.fit(task, budget=esgd.Work(samples=samples), seed=0, engine="loop:threads=1", progress=False)
+        return perf_counter() - begun
+
+    seconds(works[0])  # whatever is imported or found for the first time
+    found = list[list[float]]()
+    for _ in range(repeats):
+        quiet.look()
+        found.append([seconds(each) for each in works])
+    return works, found
+
+
+def of_each_network(individuals: int, generations: int) -> Iterator[float]:
+    """Seconds of a generation of W1 for each network."""
+    workload = WORKLOADS["W1"]
+    train, fitness = workload.data(FULL_FITNESS)
+    task = esgd.Supervised(workload.make_model, workload.loss, train=train, fitness=fitness, batch_size=workload.batch)
+    recipe = esgd.Recipe(
+        population=individuals,
+        offspring=4 * individuals,
+        generations=generations,
+        sgd_epochs=workload.epochs,
+        species=species,
+    )
+    for generation in esgd.evolve(task, recipe, seed=0, engine=MAKERS["pool of vmaps"]()):
+        yield generation.seconds / individuals
+
+
+def thousand(given: argparse.Namespace) -> None:
+    """A generation of a thousand networks beside one of 64, by the seconds for each network."""
+    quiet, sizes, repeats = Quiet(), QUICK_THOUSAND if given.quick else THOUSAND, given.repeats or REPEATS
+    few, many = (of_each_network(size, repeats + 1) for size in sizes)
+    next(few), next(many)
+    ratios = list[float]()
+    for _ in range(repeats):
+        quiet.look()
+        less, more = next(few), next(many)
+        ratios.append(more / less)
+    row = spread(
+        f"a generation of {sizes[1]:,} networks against {sizes[0]}, for each network",
+        ratios,
+        target=THOUSAND_TARGET,
+        at_least=False,
+    )
+    save(given.out, "thousand", "W1", [row], busy=quiet.worst)
+
+
 def main() -> None:
     given = arguments(__doc__)
     base, repeats = (QUICK_BASE, 1) if given.quick else (BASE, REPEATS)
-    for quantity in given.only or BASE:
+    repeats = given.repeats or repeats
+    for quantity in given.only or PARTS:
+        if quantity == "thousand":
+            thousand(given)
+            continue
         quiet = Quiet()
-        sizes, seconds = measured(quantity, given.repeats or repeats, base, quiet)
+        if quantity == "work":
+            sizes, seconds = whole_runs(base, QUICK_WORK if given.quick else WORK, repeats, quiet)
+        else:
+            sizes, seconds = measured(quantity, repeats, base, quiet)
         exponents = [log(times[-1] / times[0]) / log(FACTORS[-1]) for times in seconds]
-        name = f"exponent of a generation's cost in {SHOWN[quantity]}"
+        what = "a run's cost" if quantity == "work" else "a generation's cost"
+        name = f"exponent of {what} in {SHOWN[quantity]}"
         save(
             given.out,
             "growth",

@@ -112,7 +112,7 @@ def wrapped(name: str, found: Mapping[str, Any]) -> str:
 
 
 def growth(quantities: Results) -> Figure:
-    """Seconds of a generation against each size, both logarithmic, with the line that linear growth would follow."""
+    """Seconds of a generation, or of a run, against each size, both logarithmic, beside the line of linear growth."""
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     figure, panels = sheet(3.1 * len(quantities), 3.1, len(quantities))
@@ -133,8 +133,8 @@ def growth(quantities: Results) -> Figure:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(found["shown"].replace(" (", "\n("))
-    panels[0].set_ylabel("seconds a generation")
+        axes.set_xlabel(found["shown"].replace(" (", "\n(").replace(" of the", "\nof the"))
+    panels[0].set_ylabel("seconds")
     panels[0].legend(loc="upper left")
     return figure
 

@@ -47,7 +47,18 @@ def promised(results: Results) -> Iterator[str]:
     """Every row that has a target."""
     lines = [
         [part, *measured(row)]
-        for section in ("speed", "auto", "ray", "generation", "memory", "growth", "length", "loader", "cluster")
+        for section in (
+            "speed",
+            "auto",
+            "ray",
+            "generation",
+            "memory",
+            "growth",
+            "thousand",
+            "length",
+            "loader",
+            "cluster",
+        )
         for part, found in results.get(section, {}).items()
         for row in found["rows"]
         if row["target"] is not None
@@ -124,7 +135,12 @@ def auto(results: Results) -> Iterator[str]:
 
 
 def rest(results: Results) -> Iterator[str]:
-    for section, title in (("memory", "Memory"), ("growth", "Growth"), ("length", "Long runs")):
+    for section, title in (
+        ("memory", "Memory"),
+        ("growth", "Growth"),
+        ("thousand", "A thousand networks"),
+        ("length", "Long runs"),
+    ):
         rows = [[part, *measured(row)] for part, found in results.get(section, {}).items() for row in found["rows"]]
         if rows:
             yield f"## {title}"
