@@ -28,13 +28,17 @@ def word_error_rate(references: Sentences, hypotheses: Sentences) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Recogniser:
-    """What turns an acoustic model's posteriors for some utterances into a word error rate."""
+    """What turns an acoustic model's posteriors for some utterances into a word error rate.
+
+    The score of a state is scale × (log p(s|x) − prior_weight × log p(s)).
+    """
 
     loop: WordLoop
     bigram: Bigram
     log_priors: NDArray[np.float32]
     references: tuple[tuple[str, ...], ...]
     scale: float
+    prior_weight: float
 
     def __post_init__(self) -> None:
         _jiwer()  # missing, it is missed before anything is trained
@@ -47,7 +51,8 @@ class Recogniser:
 
     def sentences(self, log_posteriors: Sequence[Scores]) -> list[tuple[str, ...]]:
         """What is recognised in each utterance, from log p(s|x): (frames, states)."""
-        return decode([each - self.log_priors for each in log_posteriors], self.loop, self.bigram, scale=self.scale)
+        scores = [each - self.prior_weight * self.log_priors for each in log_posteriors]
+        return decode(scores, self.loop, self.bigram, scale=self.scale)
 
     def word_error_rate(self, log_posteriors: Sequence[Scores]) -> float:
         return word_error_rate(self.references, self.sentences(log_posteriors))

@@ -37,4 +37,5 @@ class Recognition:
 
     def describe(self) -> dict[str, Any]:
         judge = self.recogniser
-        return {"utterances": len(judge.references), "words": sum(map(len, judge.references)), "scale": judge.scale}
+        scales = {"scale": judge.scale, "prior_weight": judge.prior_weight}
+        return {"utterances": len(judge.references), "words": sum(map(len, judge.references)), **scales}

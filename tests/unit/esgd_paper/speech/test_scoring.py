@@ -39,10 +39,10 @@ def test_more_can_be_wrong_than_was_said() -> None:
 PRIORS = np.where(np.isin(np.arange(LEXICON.states), LEXICON.chains("AH")), -0.5, -9.0).astype(np.float32)
 
 
-def recogniser(references: tuple[tuple[str, ...], ...]) -> Recogniser:
+def recogniser(references: tuple[tuple[str, ...], ...], prior_weight: float = 1.0) -> Recogniser:
     """A language in which CAB is what people say, and a speaker whose frames are mostly those of AH."""
     bigram = witten_bell([["CAB"]] * 9 + [["AH"]], LEXICON.words)
-    return Recogniser(WordLoop.of(LEXICON), bigram, PRIORS, references, 1.0)
+    return Recogniser(WordLoop.of(LEXICON), bigram, PRIORS, references, 1.0, prior_weight)
 
 
 def posteriors(states: list[int]) -> np.ndarray:
@@ -62,6 +62,12 @@ def test_posteriors_become_words_and_words_an_error_rate() -> None:
 def test_priors_are_divided_out() -> None:
     """A network that says no more than the priors has heard nothing: the language decides."""
     assert recogniser((("AH",),)).sentences([np.tile(PRIORS, (9, 1))]) == [("CAB",)]
+
+
+def test_priors_count_by_their_weight() -> None:
+    """Without them, what the network says most often is heard, whatever the language expects."""
+    heard = [recogniser((("AH",),), weight).sentences([np.tile(PRIORS, (9, 1))]) for weight in (0.0, 0.9, 1.0)]
+    assert heard == [[("AH",)], [("AH",)], [("CAB",)]]
 
 
 def test_an_empty_transcript_cannot_be_scored() -> None:
