@@ -1,16 +1,22 @@
-"""Where compiled code is kept: in the user's cache folder, so that the next run starts at once."""
+"""Where compiled code is kept: in the user's cache folder, so that the next run starts at once, and that workers do not
+compile the same code at the same time."""
 
 from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+PATIENCE = 600.0
+"""Seconds to wait for another process that compiles the same code. After that it is compiled twice."""
 
 
 def keep_compiled_code() -> None:
@@ -28,6 +34,22 @@ def keep_compiled_code() -> None:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
         if all(map(_is_ours_alone, (folder.parent.parent, folder.parent, folder))):
             os.environ[VARIABLE] = str(folder)
+
+
+@contextmanager
+def compiling(code: str) -> Iterator[None]:
+    """Compile this code while no other process does: workers of one run need the same, and the second one then finds
+    what the first has kept."""
+    with ExitStack() as exits:
+        if folder := os.environ.get(VARIABLE):
+            with suppress(OSError, Timeout):  # a folder that cannot be written, or a process that hangs
+                exits.enter_context(FileLock(_lock(folder, code), timeout=PATIENCE))
+        yield
+
+
+def _lock(folder: str, code: str) -> Path:
+    """One of 256 files: they are never removed."""
+    return Path(folder) / f"esgd-{sha256(code.encode()).hexdigest()[:2]}.lock"
 
 
 def _is_ours_alone(folder: Path) -> bool:

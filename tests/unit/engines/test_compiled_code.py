@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
 
-from esgd.engines.compiled_code import VARIABLE, keep_compiled_code
+from esgd.engines import compiled_code
+from esgd.engines.compiled_code import VARIABLE, compiling, keep_compiled_code
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,31 @@ def test_a_link_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "esgd").symlink_to(tmp_path / "elsewhere")
     keep_compiled_code()
     assert VARIABLE not in os.environ
+
+
+def test_the_same_code_is_compiled_by_one_process_at_a_time(tmp_path: Path) -> None:
+    keep_compiled_code()
+    with compiling("a = 1"):
+        (lock,) = tmp_path.rglob("*.lock")
+        with pytest.raises(Timeout):
+            FileLock(lock, timeout=0).acquire()
+        with compiling("b = 2"):  # other code does not wait
+            pass
+    with FileLock(lock, timeout=0):
+        pass
+
+
+def test_code_is_compiled_although_the_folder_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
+    with compiling("a = 1"):
+        pass
+
+
+def test_a_process_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keep_compiled_code()
+    monkeypatch.setattr(compiled_code, "PATIENCE", 0.0)
+    with compiling("a = 1"), compiling("a = 1"):
+        pass

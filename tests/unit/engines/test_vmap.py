@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 import esgd
 from esgd import Loop, Policy, Vmap
 from esgd._initialization import prepare, scored
+from esgd.engines.batched import sgd as batched_sgd
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
@@ -631,10 +632,10 @@ def test_a_chunk_that_cannot_be_is_refused(chunk: Any) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_networks_give_the_same_up_to_rounding() -> None:
     def make_model() -> nn.Module:
-        return nn.Linear(INPUTS, CLASSES)  # a second layer doubles what there is to compile, eight times
+        return nn.Linear(INPUTS, CLASSES)  # a second layer doubles what there is to compile, four times
 
     data: dict[str, Callable[..., Any] | Any] = {"fitness": random_data(48, seed=1)}
-    data["batch_size"] = 6  # eight steps, in one call
+    data["batch_size"] = 6  # eight steps, in two calls
     compiled = train(Vmap(chunk=2, threads=1, compile=True), classify(make_model, **data), [SGD] * 2)
     plain = train(LOOP, classify(make_model, **data), [SGD] * 2)
     assert difference(outcome(compiled), outcome(plain), tolerance=CLOSE) == ""
@@ -651,7 +652,7 @@ def test_compiled_networks_give_the_same_up_to_rounding() -> None:
     ],
 )
 def test_several_steps_in_a_compiled_call_are_the_steps_of_loop(backoff: Any) -> None:
-    """An epoch has 19 batches and a shorter one: two calls of eight, then steps alone. Nothing is really compiled."""
+    """An epoch has 19 batches and a shorter one: four calls of four, then steps alone. Nothing is really compiled."""
     task = classify(lambda: nn.Linear(INPUTS, CLASSES), train=random_data(78), batch_size=4)
     policies = [
         replace(SGD, schedule=Cosine()),
@@ -669,7 +670,7 @@ def test_several_steps_in_a_compiled_call_are_the_steps_of_loop(backoff: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_several_steps_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_steps_of_small_networks_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, plain = list[int](), BatchedNetwork.steps
 
     def counted(self: BatchedNetwork, stacks: Any, buffers: Any, batches: Any, *rest: Any, **named: Any) -> None:
@@ -680,4 +681,8 @@ def test_several_steps_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     task = classify(lambda: nn.Linear(INPUTS, CLASSES), train=random_data(78), batch_size=4)
     with torch.compiler.set_stance("force_eager"):
         train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
-    assert calls == [8, 8, 1, 1, 1, 1]
+        assert calls == [4, 4, 4, 4, 1, 1, 1, 1]
+        calls.clear()
+        monkeypatch.setattr(batched_sgd, "UNROLLED_SIZE", 1)
+        train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
+    assert calls == [1] * 20

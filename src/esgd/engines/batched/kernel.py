@@ -71,7 +71,7 @@ class BatchedKernel:
             self.batched.try_out(two.stacks, two.buffers, stacked)
             self.network.enter(training=False)
             try:
-                self.batched.fitness(two.stacks, two.buffers, self.network.lent(self.computing.to_device(part)))
+                self.batched.try_out_fitness(two.stacks, two.buffers, self.network.lent(self.computing.to_device(part)))
                 self._networks(two).calibrate([0, 1])
             except UNSUPPORTED:
                 self.one_by_one = True

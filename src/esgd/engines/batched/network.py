@@ -41,9 +41,9 @@ class BatchedNetwork:
         loss, fitness = (Function(self.module, each, computing) for each in (setup.task.loss, setup.task.fitness))
         checked = lambda *arguments: checked_loss(loss(*arguments))  # noqa: E731
         self._slope = vmap(grad(checked), in_dims=(0, 0, 0), randomness="different")
-        values = vmap(fitness, in_dims=(0, 0, None), randomness="error")
+        self._fitness = vmap(fitness, in_dims=(0, 0, None), randomness="error")
         self._gradients = Traced(self._used_slope, self.module, compile=computing.compile)
-        self._values = Traced(values, self.module, compile=computing.compile)
+        self._values = Traced(self._fitness, self.module, compile=computing.compile)
         self._values_by_scale = dict[Sequence[float], Traced]()
         self._steps = dict[Any, Traced]()  # by the equations of an optimizer
         self._forward = vmap(loss, in_dims=(0, 0, None), randomness="error")
@@ -142,6 +142,11 @@ class BatchedNetwork:
                 f"runs many networks at once, and they have one attribute. Keep it in a buffer that is changed in "
                 f"place (copy_), or use engine='loop', or Pool(inner=Loop()) for all cores."
             )
+
+    @torch.no_grad()
+    def try_out_fitness(self, stacks: Stacked, buffers: Stacked, part: Batch) -> None:
+        """The fitness once, not compiled: these rows are fewer than any that will be scored."""
+        self._fitness(stacks, buffers, part)
 
     def _tried(self, stacks: Stacked, buffers: Stacked, batch: Batch) -> dict[str, Tensor]:
         own = {name: stack.clone() for name, stack in buffers.items()}

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from esgd.engines.attributes import AttributeSnapshot
-from esgd.engines.compiled_code import keep_compiled_code
+from esgd.engines.compiled_code import compiling, keep_compiled_code
 from esgd.randomness import global_randomness
 
 VIEWS = {
@@ -55,8 +55,11 @@ class Traced:
             return self._function(*arguments)  # so many shapes: none of them comes often
         if self._compile and not known:
             keep_compiled_code()
-            self._recordings[key] = torch.compile(self._record(arguments), dynamic=False)
-        elif not known:
+            recorded = self._record(arguments)
+            self._recordings[key] = compiled = torch.compile(recorded, dynamic=False)
+            with compiling(recorded.code if isinstance(recorded, torch.fx.GraphModule) else ""):
+                return compiled(*arguments)
+        if not known:
             self._recordings[key] = None
         elif self._recordings[key] is None:
             self._recordings[key] = self._record(arguments)
