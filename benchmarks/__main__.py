@@ -15,7 +15,7 @@ from benchmarks.children import ROOT
 
 SCRIPTS = (
     *("speed", "against_ray", "mishaps", "generation_cost", "joints", "loader"),
-    *("memory", "growth", "long_runs", "cluster", "table"),
+    *("memory", "growth", "thousand", "long_runs", "cluster", "table"),
 )
 
 

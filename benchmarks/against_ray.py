@@ -58,7 +58,7 @@ def main() -> None:
             name,
             [
                 spread("auto, a whole run, against Ray Tune PBT, net of start-up", nets),
-                spread("auto, a whole run, against Ray Tune PBT, in total", totals, target=TARGETS[name]),
+                spread("auto, a whole run, against Ray Tune PBT, in total", totals, target=TARGETS.get(name)),
             ],
             about=f"{workload.about}, {GENERATIONS} generations of {GENERATION_EPOCHS} epochs",
             busy=quiet.worst,

@@ -8,13 +8,11 @@ up. Early abort is off, so that every offspring is evaluated to the end: the wor
 ~ size^exponent between the smallest and the largest size; 1 is linear.
 
 *work* is for the default rules, whose populations shrink: a whole `fit` by them for each amount of work, in a process
-that has done one before. *thousand* is one generation of 1,000 networks of W1 with 4,000 offspring beside one of 64
-with 256, both with batched pools: the ratio is that of the seconds for each network.
+that has done one before.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -29,7 +27,7 @@ from benchmarks.engines import MAKERS
 from benchmarks.quiet import Quiet
 from benchmarks.results import arguments, save, spread
 from benchmarks.sides.whole import species
-from benchmarks.workloads import FULL_FITNESS, WORKLOADS, mlp, taught
+from benchmarks.workloads import mlp, taught
 
 FACTORS, REPEATS, EPOCHS, BATCH, FITNESS = (1, 2, 4, 8), 3, 1, 128, 512
 BASE = {"population": 16, "offspring": 64, "width": 64, "samples": 1536}
@@ -45,9 +43,7 @@ TARGET = 1.05
 """Linear, within what two measurements of the same thing differ by."""
 WORK, QUICK_WORK = 2e6, 1e5
 """The smallest amount, in the ledger's samples."""
-THOUSAND, QUICK_THOUSAND = (64, 1000), (2, 4)
-THOUSAND_TARGET = 1.0
-PARTS = (*BASE, "work", "thousand")
+PARTS = (*BASE, "work")
 
 
 def classify(samples: int, width: int) -> esgd.Supervised:
@@ -107,49 +103,11 @@ def whole_runs(base: dict[str, int], work: float, repeats: int, quiet: Quiet) ->
     return works, found
 
 
-def of_each_network(individuals: int, generations: int) -> Iterator[float]:
-    """Seconds of a generation of W1 for each network."""
-    workload = WORKLOADS["W1"]
-    train, fitness = workload.data(FULL_FITNESS)
-    task = esgd.Supervised(workload.make_model, workload.loss, train=train, fitness=fitness, batch_size=workload.batch)
-    recipe = esgd.Recipe(
-        population=individuals,
-        offspring=4 * individuals,
-        generations=generations,
-        sgd_epochs=workload.epochs,
-        species=species,
-    )
-    for generation in esgd.evolve(task, recipe, seed=0, engine=MAKERS["pool of vmaps"]()):
-        yield generation.seconds / individuals
-
-
-def thousand(given: argparse.Namespace) -> None:
-    """A generation of a thousand networks beside one of 64, by the seconds for each network."""
-    quiet, sizes, repeats = Quiet(), QUICK_THOUSAND if given.quick else THOUSAND, given.repeats or REPEATS
-    few, many = (of_each_network(size, repeats + 1) for size in sizes)
-    next(few), next(many)
-    ratios = list[float]()
-    for _ in range(repeats):
-        quiet.look()
-        less, more = next(few), next(many)
-        ratios.append(more / less)
-    row = spread(
-        f"a generation of {sizes[1]:,} networks against {sizes[0]}, for each network",
-        ratios,
-        target=THOUSAND_TARGET,
-        at_least=False,
-    )
-    save(given.out, "thousand", "W1", [row], busy=quiet.worst)
-
-
 def main() -> None:
     given = arguments(__doc__)
     base, repeats = (QUICK_BASE, 1) if given.quick else (BASE, REPEATS)
     repeats = given.repeats or repeats
     for quantity in given.only or PARTS:
-        if quantity == "thousand":
-            thousand(given)
-            continue
         quiet = Quiet()
         if quantity == "work":
             sizes, seconds = whole_runs(base, QUICK_WORK if given.quick else WORK, repeats, quiet)

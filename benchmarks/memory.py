@@ -67,7 +67,7 @@ def main() -> None:
             "memory",
             engine,
             [
-                steepest(name, slopes(populations, rows_mu), target=TARGETS[engine], at_least=False),
+                steepest(name, slopes(populations, rows_mu), target=TARGETS.get(engine), at_least=False),
                 steepest("rows at the peak for one more offspring", slopes(offspring, rows_lambda)),
             ],
             row_bytes=by_population[0][1],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -285,7 +285,8 @@ class Recipe:
         """The amount of work, for `engine="auto"`."""
         if not callable(self.population):
             return Load(self.population_of(1), self.total_epochs)
-        first, *later = (Load(stage.population, stage.sgd_epochs) for stage in self.stages())
+        sizes = groupby(self.stages(), key=lambda stage: stage.population)
+        first, *later = (Load(size, sum(stage.sgd_epochs for stage in stages)) for size, stages in sizes)
         return replace(first, later=tuple(later))
 
     @property

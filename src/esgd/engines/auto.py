@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from esgd.engines.batched import Vmap
+from esgd.engines.compiled_code import compiler_works
 from esgd.engines.computing import Computing, cores
 from esgd.engines.counting import StepCount, count_step
 from esgd.engines.probe import trial
@@ -32,11 +33,13 @@ LASTS_BATCHED, SAVES = 4, 10
 """A batched run must last so many times longer than its workers take to start, because batching saves more than that,
 also where all cores are busy; and it must save so many times what recording costs."""
 RECORDS, STARTS, COMPILES = 0.01, 2.5, 30.0
-"""Seconds until `Vmap` has recorded an operation, until workers have imported torch, until a step is compiled."""
+"""Seconds until `Vmap` has recorded an operation, until workers have imported torch, until what a population of one
+size needs is compiled."""
 
 SMALL = 200_000
 """Parameters below which one thread beats several, and below which networks are batched."""
-TINY = 1e-3  # predicted seconds of arithmetic in a step that is too short to be shared by threads
+TINY = 1e-3  # predicted seconds of arithmetic in a step that is too short to be shared by threads …
+HEAVIER = 4  # … and so many times fewer if it has heavy operations, which take longer than predicted
 FEW_FLOPS = 100e6  # of a step that is batched
 HEAVY_OPERATIONS = ("convolution", "mkldnn_rnn_layer", "_cudnn_rnn", "_scaled_dot_product")
 """How operations begin whose batched form is no faster, or is one after another."""
@@ -95,7 +98,7 @@ class _Rule:
         if self.step.flops >= WIDE and "convolution" in self.step.names:
             alone = self._working(replace(alone, channels_last=True), 1) or alone
         workers = self._workers(seconds, LASTS)
-        if workers and (self._tiny or self._used(workers) >= BUSY * _places(alone.device)):
+        if workers and (self.step.arithmetic < TINY or self._used(workers) >= BUSY * _places(alone.device)):
             return Pool(inner=alone, workers=workers)
         return alone if self._tiny else replace(alone, threads=None)
 
@@ -111,25 +114,32 @@ class _Rule:
             return None
         if seconds - seconds / gain < SAVES * RECORDS * self.step.operations:
             return None
-        share = ceil(self.load.largest / max(workers, 1))
-        most = min(CHUNK, max(8, int(CHUNK_ELEMENTS / max(1, self.step.elements))))
-        chunk = ceil(share / ceil(share / most))  # even, so that no worker waits for another with a chunk more
-        one = self._one_thread()
+        one, chunk = self._one_thread(), self._chunk(workers)
         vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision, chunk=chunk)
         if not self._working(vmap, chunk):
             return None
-        if seconds / gain / max(workers, 1) >= LASTS * COMPILES:
-            vmap = self._working(replace(vmap, compile=True), chunk) or vmap
+        sizes = len({stage.population for stage in self.load.stages})
+        if seconds / gain / max(workers, 1) >= LASTS * COMPILES * sizes and compiler_works():
+            vmap = replace(vmap, compile=True)
         return Pool(inner=vmap, workers=workers) if workers else vmap
 
+    def _chunk(self, workers: int) -> int:
+        """Networks in a chunk: even shares of the population that has most of the work, so that no worker waits for
+        another with a chunk more."""
+        population = max(self.load.stages, key=lambda stage: stage.population * stage.epochs).population
+        share = ceil(population / max(workers, 1))
+        most = min(CHUNK, max(8, int(CHUNK_ELEMENTS / max(1, self.step.elements))))
+        return ceil(share / ceil(share / most))
+
     def _gain(self, workers: int) -> float:
-        """How many times as fast a batched run is, by the sizes that the population has on the way."""
-        each = max(workers, 1)
-        shares = [
-            stage.population * stage.epochs / (BATCHED if stage.population >= LEAST * each else FEWER)
-            for stage in self.load.stages
-        ]
-        return self.load.individual_epochs / sum(shares)
+        """How many times as fast a batched run is as so many workers that train one network after another."""
+        each, chunk, alone, batched = max(workers, 1), self._chunk(workers), 0.0, 0.0
+        for stage in self.load.stages:
+            together = min(chunk, stage.population)
+            turns = ceil(ceil(stage.population / chunk) / each)
+            alone += ceil(stage.population / each) * stage.epochs
+            batched += turns * together * stage.epochs / (BATCHED if together >= LEAST else FEWER)
+        return alone / batched
 
     @property
     def _heavy(self) -> bool:
@@ -139,7 +149,7 @@ class _Rule:
     @property
     def _tiny(self) -> bool:
         """Whether threads could not share a step."""
-        return self.step.arithmetic < TINY and not self._heavy
+        return self.step.arithmetic < (TINY / HEAVIER if self._heavy else TINY)
 
     def _one_thread(self) -> Loop:
         return replace(self.plain, threads=1) if self.plain.device == "cpu" else self.plain
@@ -161,7 +171,7 @@ class _Rule:
         return self.load.individual_epochs / turns
 
     def _working(self, engine: _E, individuals: int) -> _E | None:
-        """The engine, if it can train so many: no compiler, or a layer that it cannot do, and it is none."""
+        """The engine, if it can train so many: with a layer that it cannot do, it is none."""
         try:
             with trial(engine, self.setup, individuals, batches=1) as train:
                 train(2)

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from platformdirs import user_cache_path
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PATIENCE = 600.0
 """Seconds to wait for another process that compiles the same code. After that it is compiled twice."""
+UNLOCKABLE = (OSError, NotImplementedError, Timeout)
+"""A folder that cannot be written, a file system without locks, a process that hangs: it is compiled without a lock."""
 
 
 def keep_compiled_code() -> None:
@@ -38,18 +41,48 @@ def keep_compiled_code() -> None:
 
 @contextmanager
 def compiling(code: str) -> Iterator[None]:
-    """Compile this code while no other process does: workers of one run need the same, and the second one then finds
-    what the first has kept."""
+    """Compile this code while no other process does. Workers of one run need the same: one compiles it, the others wait
+    and then find what it has kept, all at the same time."""
     with ExitStack() as exits:
         if folder := os.environ.get(VARIABLE):
-            with suppress(OSError, Timeout):  # a folder that cannot be written, or a process that hangs
-                exits.enter_context(FileLock(_lock(folder, code), timeout=PATIENCE))
+            lock = FileLock(_lock(folder, code))
+            with suppress(*UNLOCKABLE):
+                try:
+                    exits.enter_context(lock.acquire(timeout=0))
+                except Timeout:
+                    lock.acquire(timeout=PATIENCE)
+                    lock.release()
         yield
 
 
 def _lock(folder: str, code: str) -> Path:
     """One of 256 files: they are never removed."""
     return Path(folder) / f"esgd-{sha256(code.encode()).hexdigest()[:2]}.lock"
+
+
+@cache
+def compiler_works() -> bool:
+    """Whether torch can compile anything here: it needs a C++ compiler, or a GPU."""
+    keep_compiled_code()
+    try:
+        with compiling("whether anything can be compiled"):
+            torch.compile(_doubled, dynamic=False)(torch.ones(8))
+    except Exception:  # noqa: BLE001  # whatever is missing
+        return False
+    return True
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
+def refused_by_compiler(error: Exception) -> bool:
+    """Whether this is what the compiler says of code that it cannot compile, not an error of that code."""
+    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._inductor import exc
+
+    newer = (exc.InductorError,) if hasattr(exc, "InductorError") else ()  # torch 2.6 has only the first
+    return isinstance(error, (BackendCompilerFailed, *newer))
 
 
 def _is_ours_alone(folder: Path) -> bool:

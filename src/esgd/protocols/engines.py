@@ -53,7 +53,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Load:
-    """The work of a run: μ individuals, each for this number of epochs of SGD; and then, where μ changes, others."""
+    """The work of a run: so many individuals, each for so many epochs of SGD, and the loads that come `later`, where
+    the population has another size."""
 
     population: int
     epochs: float
@@ -61,7 +62,8 @@ class Load:
 
     @property
     def stages(self) -> tuple[Load, ...]:
-        return (self, *self.later)
+        """This load and all that come later."""
+        return (self, *(stage for each in self.later for stage in each.stages))
 
     @property
     def largest(self) -> int:
@@ -79,7 +81,7 @@ class Load:
 
     def scaled(self, factor: float) -> Load:
         """The same populations with so many times the epochs."""
-        return Load(self.population, factor * self.epochs, tuple(stage.scaled(factor) for stage in self.later))
+        return Load(self.population, factor * self.epochs, tuple(each.scaled(factor) for each in self.later))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -266,14 +266,14 @@ def test_growth_visits_four_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_growth_of_the_default_rules_is_that_of_whole_runs_by_work(tmp_path: Path) -> None:
-    found = run("growth", tmp_path, "--only", "work", "--repeats", "1")["growth"]["work"]
+    found = run("growth", tmp_path, "--only", "work")["growth"]["work"]
     assert found["sizes"] == [100_000, 200_000, 400_000, 800_000]
     assert len(found["seconds"]) == 4
 
 
 @pytest.mark.slow
 def test_many_networks_are_held_against_few_by_the_seconds_of_each(tmp_path: Path) -> None:
-    (row,) = run("growth", tmp_path, "--only", "thousand", "--repeats", "1")["thousand"]["W1"]["rows"]
+    (row,) = run("thousand", tmp_path)["thousand"]["W1"]["rows"]
     assert (row["name"], row["unit"]) == ("a generation of 4 networks against 2, for each network", "×")
 
 

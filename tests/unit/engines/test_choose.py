@@ -6,6 +6,7 @@ import json
 import random
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,7 @@ def test_what_an_engine_costs_once_is_saved_by_batching() -> None:
 def test_without_batching_the_start_of_workers_is_a_twentieth_of_the_run() -> None:
     given = setup(convolutional)
     long = Load(population=16, epochs=20 * auto.STARTS / seconds(given, Load(population=16, epochs=1)))
-    assert choose("auto", given, long.scaled(0.99)).engine == Loop()
+    assert choose("auto", given, long.scaled(0.99)).engine == Loop(threads=1)
     assert choose("auto", given, long.scaled(1.01)).engine == Pool(inner=Loop(threads=1), workers=2)
 
 
@@ -228,12 +229,11 @@ def test_a_long_run_of_a_population_that_shrinks_has_workers() -> None:
 
 
 def test_what_shrinks_counts_with_the_sizes_that_it_has() -> None:
-    recipe = esgd.rules.ours(classify(), 1e6)
-    load = recipe.load
-    assert [stage.population for stage in load.stages] == [stage.population for stage in recipe.stages()]
-    assert load.largest == recipe.population_of(1) > load.stages[-1].population
-    assert load.individual_epochs < load.largest * recipe.total_epochs / 2
-    assert load.scaled(3).individual_epochs == pytest.approx(3 * load.individual_epochs)
+    recipe = esgd.Recipe(population=esgd.sizes.Each((8, 4, 4, 2)), offspring=0, mates=1, generations=4, sgd_epochs=3)
+    assert recipe.load.stages[1:] == (Load(4, 6), Load(2, 3)), "generations of one size are one stage"
+    assert (recipe.load.population, recipe.load.epochs, recipe.load.largest) == (8, 3, 8)
+    assert recipe.load.individual_epochs == 8 * 3 + 4 * 6 + 2 * 3
+    assert recipe.load.scaled(3).individual_epochs == 3 * 54
 
 
 def test_more_workers_than_chunks_leave_a_short_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +247,57 @@ def test_workers_share_a_population_in_even_chunks() -> None:
     assert choose("auto", setup(), Load(population=72, epochs=20_000)).engine == Pool(
         inner=Vmap(chunk=18, threads=1), workers=2
     )
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_chunks_are_shares_of_the_population_that_has_most_of_the_work() -> None:
+    choice = choose("auto", setup(), Load(64, 1_000, later=(Load(24, 40_000),)))
+    assert choice.engine == Pool(inner=Vmap(chunk=12, threads=1), workers=2)
+
+
+@pytest.mark.parametrize(("cores", "population"), [(2, 7), (2, 8), (4, 15), (4, 16)])
+def test_one_network_less_than_chunks_need_is_no_other_engine(
+    monkeypatch: pytest.MonkeyPatch, cores: int, population: int
+) -> None:
+    monkeypatch.setattr(auto, "cores", lambda: cores)
+    choice = choose("auto", setup(), Load(population, 40_000))
+    assert choice.engine == Pool(inner=Vmap(chunk=4, threads=1), workers=cores)
+
+
+def recurrent() -> nn.Module:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.lstm(x[:, :, None])[0][:, -1])
+
+    return Last()
+
+
+@pytest.mark.parametrize("make_model", [recurrent, lambda: convolutional()], ids=["recurrent", "convolutional"])
+def test_a_step_too_short_for_threads_has_one_thread_or_a_worker(
+    monkeypatch: pytest.MonkeyPatch, make_model: Any
+) -> None:
+    """On a machine with many cores, few networks would not use most of the workers, and threads would wait for one
+    another."""
+    monkeypatch.setattr(auto, "cores", lambda: 32)
+    assert choose("auto", setup(make_model), Load(8, 100)).engine == Loop(threads=1)
+    assert choose("auto", setup(make_model), Load(8, 1_000_000)).engine == Pool(inner=Loop(threads=1), workers=8)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("works", [True, False])
+def test_a_long_batched_run_is_compiled_where_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
+    monkeypatch.setattr(auto, "compiler_works", lambda: works)
+    steps = seconds(setup(), Load(16, 1))  # predicted for an epoch of everyone
+    long = Load(16, 4.2 * auto.LASTS * auto.COMPILES / steps)
+    vmap = Vmap(chunk=8, threads=1, compile=works)
+    assert choose("auto", setup(), long).engine == Pool(inner=vmap, workers=2)
+    assert choose("auto", setup(), long.scaled(0.9)).engine == Pool(inner=replace(vmap, compile=False), workers=2)
+    sizes = replace(long.scaled(0.9), later=(Load(8, 0.2 * long.epochs),))
+    assert choose("auto", setup(), sizes).engine == Pool(inner=replace(vmap, compile=False), workers=2), "two sizes"
 
 
 @pytest.mark.usefixtures("two_cores")

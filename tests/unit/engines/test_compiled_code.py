@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,5 +80,40 @@ def test_code_is_compiled_although_the_folder_cannot_be_written(
 def test_a_process_that_hangs_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     keep_compiled_code()
     monkeypatch.setattr(compiled_code, "PATIENCE", 0.0)
+    inside = list[str]()
     with compiling("a = 1"), compiling("a = 1"):
-        pass
+        inside.append("both")
+    assert inside == ["both"]
+
+
+def test_those_that_wait_do_not_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They only load what the first has kept."""
+    keep_compiled_code()
+    monkeypatch.setattr(compiled_code, "FileLock", ReleasedLater)
+    with compiling("a = 1"), compiling("a = 1"):
+        (lock,) = tmp_path.rglob("*.lock")
+        with FileLock(lock, timeout=0):
+            pass
+
+
+class ReleasedLater(FileLock):
+    """Another process has it when it is asked for, and gives it back to those who wait."""
+
+    def acquire(self, timeout: float | None = None, **rest: Any) -> Any:
+        if timeout == 0:
+            raise Timeout(self.lock_file)
+        return super().acquire(timeout, **rest)
+
+
+@pytest.mark.parametrize("error", [OSError, NotImplementedError])
+def test_a_file_system_without_locks_is_compiled_on(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    class Lockless(FileLock):
+        def acquire(self, *arguments: Any, **rest: Any) -> Any:
+            raise error
+
+    keep_compiled_code()
+    monkeypatch.setattr(compiled_code, "FileLock", Lockless)
+    inside = list[str]()
+    with compiling("a = 1"):
+        inside.append("it")
+    assert inside == ["it"]

@@ -19,6 +19,7 @@ import esgd
 from esgd import Loop, Policy, Vmap
 from esgd._initialization import prepare, scored
 from esgd.engines.batched import sgd as batched_sgd
+from esgd.engines.batched import trace
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced
 from esgd.errors import EngineError, RecipeError, TaskError
@@ -686,3 +687,67 @@ def test_several_steps_of_small_networks_are_one_call(monkeypatch: pytest.Monkey
         monkeypatch.setattr(batched_sgd, "UNROLLED_SIZE", 1)
         train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
     assert calls == [1] * 20
+
+
+@pytest.mark.slow
+def test_a_step_of_two_families_of_optimizers_is_recorded() -> None:
+    """After two calls its Python is not run again: 60 steps call the loss only for what is recorded of the fitness."""
+    called = 0
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        nonlocal called
+        called += 1
+        return F.cross_entropy(output, target)
+
+    data: dict[str, Any] = {"train": random_data(48), "fitness": random_data(70, seed=1), "batch_size": 16}
+    task = esgd.Supervised(mlp, loss, **data)
+    policies = [SGD, Policy(optimizer="adam", hyper={"lr": 0.01})]
+    with at_work(Vmap(chunk=2, threads=1), task, 2) as (shop, start, _):
+        shop.train(start, policies, replace(STEP, epochs=1))
+        before = called
+        shop.train(start, policies, replace(STEP, epochs=20))
+        assert called - before < 10
+    equals_loop(task, policies)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_the_compiler_refuses_is_not_compiled_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.exc import InductorError
+
+    def broken(*arguments: Any) -> Any:
+        raise InductorError(RuntimeError("no such instruction"), None)
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: broken)
+    with pytest.warns(RuntimeWarning, match="the compiler failed, .*no such instruction"):
+        ours = train(Vmap(chunk=2, threads=1, compile=True), classify(), [SGD] * 2, replace(STEP, backoff=PerEpoch()))
+    loops = train(LOOP, classify(), [SGD] * 2, replace(STEP, backoff=PerEpoch()))
+    assert difference(outcome(ours), outcome(loops), tolerance=CLOSE) == ""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_error_of_the_network_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any) -> Any:
+        raise RuntimeError("my own")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: fails)
+    with pytest.raises(RuntimeError, match="my own"):
+        train(Vmap(chunk=2, threads=1, compile=True), classify(), [SGD] * 2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_only_what_is_run_is_compiled_each_while_no_other_process_compiles_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, locked = list[str](), list[str]()
+
+    @contextmanager
+    def noted(code: str) -> Iterator[None]:
+        locked.append(code)
+        yield
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compiled.append(function.code) or function)
+    monkeypatch.setattr(trace, "compiling", noted)
+    with at_work(Vmap(chunk=2, threads=1, compile=True), classify(), 2) as (shop, start, _):
+        assert compiled == [], "nothing for the look before the run"
+        shop.train(start, [SGD] * 2, STEP)
+    assert locked == compiled
+    assert len(set(locked)) == len(locked) > 0
+    assert all(locked), "each has a lock of its own"

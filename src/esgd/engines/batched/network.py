@@ -42,7 +42,8 @@ class BatchedNetwork:
         checked = lambda *arguments: checked_loss(loss(*arguments))  # noqa: E731
         self._slope = vmap(grad(checked), in_dims=(0, 0, 0), randomness="different")
         self._fitness = vmap(fitness, in_dims=(0, 0, None), randomness="error")
-        self._gradients = Traced(self._used_slope, self.module, compile=computing.compile)
+        slope = lambda *arguments: self._used_slope(*arguments)  # noqa: E731  # a method cannot be recorded
+        self._gradients = Traced(slope, self.module, compile=computing.compile)
         self._values = Traced(self._fitness, self.module, compile=computing.compile)
         self._values_by_scale = dict[Sequence[float], Traced]()
         self._steps = dict[Any, Traced]()  # by the equations of an optimizer

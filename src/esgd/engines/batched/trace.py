@@ -19,7 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from esgd.engines.attributes import AttributeSnapshot
-from esgd.engines.compiled_code import compiling, keep_compiled_code
+from esgd.engines.compiled_code import compiling, keep_compiled_code, refused_by_compiler
+from esgd.engines.warning import warn
 from esgd.randomness import global_randomness
 
 VIEWS = {
@@ -54,17 +55,29 @@ class Traced:
         if not known and len(self._recordings) >= REMEMBERED:
             return self._function(*arguments)  # so many shapes: none of them comes often
         if self._compile and not known:
-            keep_compiled_code()
-            recorded = self._record(arguments)
-            self._recordings[key] = compiled = torch.compile(recorded, dynamic=False)
-            with compiling(recorded.code if isinstance(recorded, torch.fx.GraphModule) else ""):
-                return compiled(*arguments)
+            return self._compiled(key, arguments)
         if not known:
             self._recordings[key] = None
         elif self._recordings[key] is None:
             self._recordings[key] = self._record(arguments)
         recording = self._recordings[key]
         return self._function(*arguments) if recording is None else recording(*arguments)
+
+    def _compiled(self, key: Hashable, arguments: tuple[Any, ...]) -> Any:
+        """The first call. What cannot be compiled is played back as it was recorded."""
+        keep_compiled_code()
+        recorded = self._record(arguments)
+        self._recordings[key] = compiled = torch.compile(recorded, dynamic=False)
+        try:
+            with compiling(recorded.code if isinstance(recorded, torch.fx.GraphModule) else ""):
+                return compiled(*arguments)
+        except Exception as error:
+            if not refused_by_compiler(error):
+                raise
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            warn(f"the compiler failed, so a part of the run is not compiled and slower: {why}")
+            self._recordings[key] = recorded
+        return recorded(*arguments)
 
     def _record(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         kept = AttributeSnapshot(self._module)
