@@ -53,6 +53,7 @@ from esgd.work import (
     expected_looks,
     expected_work,
     fitness_samples,
+    multiplies_output,
     range_test_work,
     sized,
     spending,
@@ -116,12 +117,12 @@ def ours(
     Nine individuals, then the best three, then the best two share a third of the work. The two have the rest. Where the
     work suffices for hundreds of epochs, networks converge early, so more of them race: 36 for 432 epochs of one
     network, then a third, a ninth, and two, with half of the work. A trajectory competes with the best parameters that
-    it has reached; the mean of its late iterates is also a candidate, and each has its output rescaled
-    (`BestOfLooks.rescale`). If a generation finds nothing better, the trajectory returns there and continues with a
-    changed policy. Offspring are clones of the fittest with another policy, and means of elites; they take a place only
-    from one that is less fit. SGD after a return, and that of an offspring, begins at parameters that are up to a fifth
-    smaller. In the last generation the parameters of the fittest are multiplied by the number that lowers its fitness
-    most (`Rescaled`).
+    it has reached; the mean of its late iterates is also a candidate, and each has its output rescaled where the
+    network has a layer that multiplies it (`BestOfLooks.rescale`). If a generation finds nothing better, the trajectory
+    returns there and continues with a changed policy. Offspring are clones of the fittest with another policy, and
+    means of elites; they take a place only from one that is less fit. SGD after a return, and that of an offspring,
+    begins at parameters that are up to a fifth smaller. In the last generation the parameters of the fittest are
+    multiplied by the number that lowers its fitness most (`Rescaled`).
 
     `work` is what Algorithm 1 spends with its default recipe, unless given. The number of generations after the race, 3
     to 15, is the largest for which evaluations of the fitness take at most `fitness_share` of the work, or three. K_s
@@ -132,12 +133,14 @@ def ours(
     buffers, drawn_from = _enough(task), _checked(FOUND if rates is None else rates)
     if work is None and task.steps({}) is None:
         race, rest = EVEN_EPOCHS
-        whole = partial(_race, generations=FEWEST + 1, buffers=buffers, rates=drawn_from)
-        return whole(_rungs(FOUNDERS), race, rest, samples=fitness_samples(task))
+        looks, samples = BestOfLooks(looks=(), rescale=RESCALE), fitness_samples(task)
+        whole = partial(_race, buffers=buffers, rates=drawn_from, samples=samples)
+        return whole(_rungs(FOUNDERS), race, rest, FEWEST + 1, looks)
     work = usual_work(task) if work is None else work
     check_work(work)
     check_length(task, f"work={work:.3g}")
     costs = Costs.of(task, Recipe(buffers=buffers, species=drawn_from))
+    looks = BestOfLooks(looks=(), rescale=RESCALE if multiplies_output(task) else 0.0)
     if rates is None and range_test_work(costs, FOUND) > TEST_SHARE * work:
         drawn_from = RATES
     rungs = _rungs(_founders(work / (3.0 * sum(costs.batches))))
@@ -146,7 +149,7 @@ def ours(
     def recipe(after: int, epochs: float) -> Recipe:
         race = [epochs * share / len(rungs) / individuals for individuals in rungs]
         rest = epochs * (1 - share) / after / TRUNKS
-        return _race(rungs, race, rest, generations=after, buffers=buffers, rates=drawn_from, samples=costs.fitness)
+        return _race(rungs, race, rest, after, looks, buffers=buffers, rates=drawn_from, samples=costs.fitness)
 
     affordable = (
         after for after in range(MOST, FEWEST, -1) if expected_looks(costs, recipe(after, 1.0)) <= fitness_share * work
@@ -179,8 +182,9 @@ def _race(
     rungs: Sequence[int],
     race: Sequence[float],
     rest: float,
-    *,
     generations: int,
+    looks: BestOfLooks,
+    *,
     buffers: Reestimated,
     rates: Species,
     samples: int,
@@ -196,7 +200,7 @@ def _race(
         mates_from=trajectories,
         kinds=(Rescaled(samples=samples), Cloned(), MeanOfElites()),
         mutation=Gaussian(sigma=0.0),
-        backoff=BestOfLooks(looks=(), rescale=RESCALE),
+        backoff=looks,
         baggage=Uninterrupted(returns=True, shrink=SHRINK),
         buffers=buffers,
         species=Inherited(species=rates, probability=0.75, jitter=0.3, offspring_only=True, returned=True),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil, isfinite, log2
 from statistics import fmean
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,13 @@ from torch import Tensor, nn
 from esgd._averages import IterateAverage
 from esgd._validation import check_number
 from esgd.budget import MOST_WORK
+from esgd.engines.auto import default_device
+from esgd.engines.computing import Computing
 from esgd.engines.fitness import statistics_layers
+from esgd.engines.network import found_output_layer
 from esgd.engines.sgd import whole_and_rest
-from esgd.errors import RecipeError, TaskError
-from esgd.genome import build
+from esgd.errors import EsgdError, RecipeError, TaskError
+from esgd.genome import Genome, build
 from esgd.protocols import BackOff, Counts, Draw, Picks, Repeats, SpeciesLike, Task
 from esgd.randomness import Seeds, global_randomness
 from esgd.ranges import EXPECTED_STEPS
@@ -216,6 +220,32 @@ def statistics_needed(task: Task, *, error: float = 0.05, most: int = 1024) -> i
     known = [spread for spread in spreads if isfinite(spread)]
     needed = max(64.0, sum(known) / len(known) / error**2) if known else most
     return min(most, 1 << ceil(log2(needed)))
+
+
+def multiplies_output(task: Task) -> bool:
+    """Whether the networks of a task have parameters that multiply their output: only then are places rescaled, and is
+    there a fitness pass for it. Found once for each task, by a few passes of one part of the fitness."""
+    try:
+        if task not in _MULTIPLIES:
+            _MULTIPLIES[task] = _looked_for_output_layer(task)
+        return _MULTIPLIES[task]
+    except TypeError:  # a task that cannot be a key
+        return _looked_for_output_layer(task)
+
+
+_MULTIPLIES = WeakKeyDictionary[Task, bool]()
+
+
+def _looked_for_output_layer(task: Task) -> bool:
+    seeds = Seeds(0, ("count",))
+    try:
+        with global_randomness(seeds.integer()):
+            genome = Genome.of(build(task.model, seeds))
+            return bool(found_output_layer(task, genome, seeds, Computing(device=default_device())))
+    except EsgdError:
+        raise
+    except Exception:  # noqa: BLE001  # what is wrong with the task, the run itself will say better
+        return False
 
 
 def check_length(task: Task, what: str) -> None:

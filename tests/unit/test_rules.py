@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
@@ -30,7 +30,7 @@ from esgd.species import Sgd
 from esgd.testing.evidence import contents, difference
 from esgd.work import Costs, expected_looks, expected_work, measurements, statistics_needed
 from tests.command import esgd as command
-from tests.small import CLASSES, batchnorm_mlp, mlp, random_data
+from tests.small import CLASSES, batchnorm_mlp, classify, mlp, random_data
 
 WORK = 80_000.0
 
@@ -402,3 +402,36 @@ def test_data_of_unknown_length_are_trained_for_whole_epochs() -> None:
     assert result.fitness < result.history[0]["best"]
     with pytest.raises(RecipeError, match="does not know how many batches"):
         rules.ours(stream, WORK)
+
+
+class Squashed(nn.Module):
+    """Its output is not proportional to the parameters of any layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).tanh()
+
+
+def test_our_rules_rescale_only_networks_that_have_a_layer_for_it() -> None:
+    """No fitness pass is planned for what cannot be: there are more generations instead."""
+    scalable, squashed = (rules.ours(classify(network), 4e4) for network in (mlp, Squashed))
+    assert scalable.backoff.rescale == rules.RESCALE
+    assert squashed.backoff.rescale == 0
+    assert squashed.generations > scalable.generations
+
+
+def test_a_task_that_cannot_be_looked_at_is_planned_all_the_same() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyError("later")
+
+    before = torch.get_rng_state()
+    assert rules.ours(classify(Broken), 4e4).backoff.rescale == 0
+    assert torch.equal(torch.get_rng_state(), before)

@@ -17,8 +17,9 @@ from esgd.engines.fitness import REFUSALS, reestimate, statistics_layers
 from esgd.engines.output_layer import output_layer
 from esgd.engines.scaled_scores import check_outputs, fitness_by_scale
 from esgd.errors import TaskError
-from esgd.genome import Buffers, Row, layout, persistent_buffers
-from esgd.protocols import Batch, ScoresOutputs, Settings, Setup
+from esgd.genome import Buffers, Genome, Row, layout, persistent_buffers
+from esgd.protocols import Batch, ScoresOutputs, Settings, Setup, Task
+from esgd.randomness import Seeds
 
 LossFunction = Callable[[nn.Module, Batch], Tensor]
 """A loss or a fitness, as a task has it."""
@@ -148,29 +149,34 @@ class Network:
 
         They are looked for in a new network: the loaded one may have diverged.
         """
-        task, genome = self.setup.task, self.setup.genome
-        if not isinstance(task, ScoresOutputs):
-            return []
-        module = genome.module(*genome.read(genome.template)).to(self.computing.device).eval()
-        part = self.computing.to_device(next(iter(task.parts()))[1])
-
-        def outputs() -> Any:
-            with self.computing.autocast():  # entered anew each time: it remembers parameters in the lower precision
-                return task.output(module, copied(part))
-
-        try:
-            names = output_layer(module, genome.names, outputs, self.setup.seeds("output layer"))
-        except REFUSALS:  # such as a network that refuses parameters which are random
-            return []
-        if names:
-            with torch.no_grad(), self.computing.autocast():
-                check_outputs(task, module, part)
-        return [genome.names.index(name) for name in names]
+        names = found_output_layer(self.setup.task, self.setup.genome, self.setup.seeds, self.computing)
+        return [self.setup.genome.names.index(name) for name in names]
 
     def overflowed(self) -> list[int]:
         limit = torch.finfo(self.setup.genome.dtype).max ** 0.5
         sound = all(bool((parameter.detach().abs() < limit).all()) for parameter in self.parameters)
         return [] if sound else [0]
+
+
+def found_output_layer(task: Task, genome: Genome, seeds: Seeds, computing: Computing) -> list[str]:
+    """The names of the parameters that multiply the output of the task's networks; none if there are none."""
+    if not isinstance(task, ScoresOutputs):
+        return []
+    module = genome.module(*genome.read(genome.template)).to(computing.device).eval()
+    part = computing.to_device(next(iter(task.parts()))[1])
+
+    def outputs() -> Any:
+        with computing.autocast():  # entered anew each time: it remembers parameters in the lower precision
+            return task.output(module, copied(part))
+
+    try:
+        names = output_layer(module, genome.names, outputs, seeds("output layer"))
+    except REFUSALS:  # such as a network that refuses parameters which are random
+        return []
+    if names:
+        with torch.no_grad(), computing.autocast():
+            check_outputs(task, module, part)
+    return names
 
 
 def _versions(batch: Batch) -> list[int]:
