@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 import esgd
 from esgd import Loop, Policy, Vmap
 from esgd._initialization import prepare, scored
-from esgd.engines.batched import sgd as batched_sgd
 from esgd.engines.batched import trace
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced
@@ -671,7 +670,7 @@ def test_several_steps_in_a_compiled_call_are_the_steps_of_loop(backoff: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_several_steps_of_small_networks_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_steps_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, plain = list[int](), BatchedNetwork.steps
 
     def counted(self: BatchedNetwork, stacks: Any, buffers: Any, batches: Any, *rest: Any, **named: Any) -> None:
@@ -682,11 +681,7 @@ def test_several_steps_of_small_networks_are_one_call(monkeypatch: pytest.Monkey
     task = classify(lambda: nn.Linear(INPUTS, CLASSES), train=random_data(78), batch_size=4)
     with torch.compiler.set_stance("force_eager"):
         train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
-        assert calls == [4, 4, 4, 4, 1, 1, 1, 1]
-        calls.clear()
-        monkeypatch.setattr(batched_sgd, "UNROLLED_SIZE", 1)
-        train(Vmap(chunk=2, threads=1, compile=True), task, [SGD] * 2, replace(STEP, epochs=1))
-    assert calls == [1] * 20
+    assert calls == [4, 4, 4, 4, 1, 1, 1, 1]
 
 
 @pytest.mark.slow

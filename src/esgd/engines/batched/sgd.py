@@ -31,9 +31,9 @@ from esgd.protocols import Batch, Step, continues, returns
 from esgd.randomness import Seeds, global_randomness, global_state, set_global_state
 from esgd.schedules import Moment
 
-UNROLLED, UNROLLED_SIZE = 4, 250_000
-"""SGD steps in one compiled call, for a chunk of at most so many parameters: between two calls Python takes as long as
-a small step. Larger ones gain nothing, and four steps take four times as long to compile as one."""
+UNROLLED = 4
+"""SGD steps in one compiled call: between two calls Python takes as long as a small step. More take longer to compile
+and gain little (decision 39)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +155,7 @@ class BatchedTrajectory:
         (_, optimizers), *others = self._optimizers
         if others or self._accumulate > 1 or isinstance(optimizers, SeparateOptimizers) or averages or self._anchor:
             return 1
-        small = len(self.policies) * self.setup.genome.size <= UNROLLED_SIZE
-        return UNROLLED if small and self.batched.computing.compile else 1
+        return UNROLLED if self.batched.computing.compile else 1
 
     def _pull(self) -> None:
         """Towards the anchor, if this step, counted over the whole run, is one of those."""
