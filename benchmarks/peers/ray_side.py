@@ -41,6 +41,7 @@ from benchmarks.workloads import (
 )
 
 STORE = 200 * 2**20  # bytes
+TOKEN = token_hex(32)  # one for the process: Ray reads it once, and refuses a second cluster that has another
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
 
 
@@ -110,7 +111,7 @@ class Clock(tune.Callback):
 def ray_of_its_own(cpus: int | None = None) -> Iterator[None]:
     """A quiet cluster of this machine alone, which no other machine can reach and which leaves nothing behind."""
     logging.getLogger("ray").setLevel(logging.ERROR)
-    os.environ |= QUIET | {"RAY_AUTH_TOKEN": token_hex(32)}
+    os.environ |= QUIET | {"RAY_AUTH_TOKEN": TOKEN}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         ray.init(
             _node_ip_address="127.0.0.1",
