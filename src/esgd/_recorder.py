@@ -128,8 +128,7 @@ class Recorder:
     def _choose_returned(self, population: Population) -> tuple[Population, float | None, int]:
         """What the run would give back now: the fittest ever seen or, where the task has a split that picks, the elite
         with the lowest loss on it. With that loss, and the samples that were looked at."""
-        elites = population.order[: self.stage.elites]
-        looks = {i: look for i in elites if (look := _look(self.task, Individual(population, i))) is not None}
+        looks = self._looks(population)
         if not looks and self.picked is None:
             best = population.champion
             return (best if float(best.fitness[0]) < float(self.archive.fitness[0]) else self.archive), None, 0
@@ -139,6 +138,18 @@ class Recorder:
         if lowest is None or (self.history and looks[lowest][0] >= known):
             return self.archive, known, samples
         return population.alone(lowest), looks[lowest][0], samples
+
+    def _looks(self, population: Population) -> dict[int, tuple[float, int]]:
+        """What each elite has on the split that picks, if it is looked at; one network is filled with all of them."""
+        task, elites = self.task, population.order[: self.stage.elites]
+        if not isinstance(task, Picks):
+            return {}
+        network, looks = Individual(population, elites[0]).module(), dict[int, tuple[float, int]]()
+        for elite in (Individual(population, i) for i in elites):
+            population.genome.write(elite.row, elite.buffers, network)
+            if (look := _look(task, network.eval())) is not None:
+                looks[elite.index] = look
+        return looks
 
 
 def measured_names(setup: Setup, line: Mapping[str, Any] | None) -> dict[str, Callable[[], Collection[str]]]:
@@ -173,9 +184,9 @@ def _born_among(population: Population, elites: int, k: int) -> float:
     return sum(population.births[i].generation == k for i in population.order[:elites]) / elites
 
 
-def _look(task: Task, individual: Individual) -> tuple[float, int] | None:
+def _look(task: Picks, network: nn.Module) -> tuple[float, int] | None:
     """The loss on the split that picks, inf where it is not finite, and its samples; None where there is none."""
-    look = task.pick_loss(individual.module()) if isinstance(task, Picks) else None
+    look = task.pick_loss(network)
     if look is None:
         return None
     try:

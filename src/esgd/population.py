@@ -17,9 +17,9 @@ from esgd.policies import Policy
 
 SHOWN = 5  # individuals in a notebook's card
 
-# Columns looked at together for the diversity: no third population in memory, and few enough for torch to sum them in
-# one thread, so that the number does not depend on how many there are.
-_COLUMNS = 16_384
+# For the diversity: torch uses one thread for up to so many numbers. They stay in its cache, and neither the number nor
+# the time depends on what the other cores do.
+_TOGETHER = 32_000
 
 _ROW, _BUFFERS = "place/row", "place/buffers/"
 
@@ -205,8 +205,10 @@ class Population:
         n = int(alive.sum())
         if n < 2:
             return 0.0
-        parts = (part[alive].double() for part in self.rows.split(_COLUMNS, dim=1))
-        squares = (float((part - part.mean(dim=0)).square_().sum(dim=0).sum()) for part in parts)
+        parts = (part if n == len(self) else part[alive] for part in self.rows.split(max(1, _TOGETHER // n), dim=1))
+        copies = (part.to(torch.float64, copy=True) for part in parts)
+        columns = torch.cat([part.sub_(part.mean(dim=0)).square_().sum(dim=0) for part in copies])
+        squares = (float(part.sum()) for part in columns.split(_TOGETHER))
         return float((2.0 * sum(squares) / (n - 1)) ** 0.5)
 
 

@@ -203,7 +203,10 @@ class Picks(Protocol):
     """A task with a second split: the fitness decides which individuals survive, this one which network is returned."""
 
     def pick_loss(self, module: nn.Module) -> tuple[float, int] | None:
-        """The mean loss on it (lower is better) and its samples; None if there is no such split."""
+        """The mean loss on it (lower is better) and its samples; None if there is no such split.
+
+        All networks of a generation come in the same module: keep a copy if you need one.
+        """
         ...
 
 
