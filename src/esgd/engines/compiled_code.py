@@ -1,25 +1,50 @@
-"""Where compiled code is kept: in the user's cache folder, so that the next run starts at once, and that workers do not
-compile the same code at the same time."""
+"""What is compiled, and where it is kept: in the user's cache folder, so that the next run starts at once. Workers do
+not compile the same code at the same time."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
+from torch import nn
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PATIENCE = 600.0
 """Seconds to wait for another process that compiles the same code. After that it is compiled twice."""
 UNLOCKABLE = (OSError, NotImplementedError, Timeout)
 """A folder that cannot be written, a file system without locks, a process that hangs: it is compiled without a lock."""
+
+
+def compile_function(function: Callable[..., Any], *, on_cpu: bool) -> Callable[..., Any]:
+    """A function of tensors whose shapes do not change, compiled when it is first called.
+
+    On a CPU its kernels and the calls between them are one file of C++, without headers that are compiled in advance.
+    A file for each kernel takes twice as long to compile.
+    """
+    keep_compiled_code()
+    one_file = {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
+    return torch.compile(function, dynamic=False, options=_known(one_file) if on_cpu else None)
+
+
+def compile_module(module: nn.Module) -> None:
+    """What `module.compile()` does. That does nothing for a container of torch's own, such as `nn.Sequential`: torch
+    does not compile calls of its own functions, only those of functions that call them."""
+    keep_compiled_code()
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return module._call_impl(*arguments, **named)
+
+    headers = {"cpp_cache_precompile_headers": _headers_are_ours_alone()}
+    module._compiled_call_impl = torch.compile(call, options=_known(headers))
 
 
 def keep_compiled_code() -> None:
@@ -33,9 +58,7 @@ def keep_compiled_code() -> None:
         return
     with suppress(OSError):  # no home, or one that cannot be written: torch's own choice
         folder = compiled_code_folder()
-        for each in (folder.parent.parent, folder.parent, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if all(map(_is_ours_alone, (folder.parent.parent, folder.parent, folder))):
+        if _made_ours_alone((folder.parent.parent, folder.parent, folder)):
             os.environ[VARIABLE] = str(folder)
 
 
@@ -66,7 +89,7 @@ def compiler_works() -> bool:
     keep_compiled_code()
     try:
         with compiling("whether anything can be compiled"):
-            torch.compile(_doubled, dynamic=False)(torch.ones(8))
+            compile_function(_doubled, on_cpu=True)(torch.ones(8))
     except Exception:  # noqa: BLE001  # whatever is missing
         return False
     return True
@@ -83,6 +106,31 @@ def refused_by_compiler(error: Exception) -> bool:
 
     newer = (exc.InductorError,) if hasattr(exc, "InductorError") else ()  # torch 2.6 has only the first
     return isinstance(error, (BackendCompilerFailed, *newer))
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that this version of torch has."""
+    from torch._inductor import config
+
+    return {name: value for name, value in options.items() if hasattr(config, name)}
+
+
+def _headers_are_ours_alone() -> bool:
+    """Whether headers may be compiled in advance. torch keeps them in the folder for temporary files, whatever folder
+    compiled code has."""
+    from torch._inductor.runtime.runtime_utils import default_cache_dir  # type: ignore[attr-defined]
+
+    folder = Path(default_cache_dir()) / "precompiled_headers"
+    with suppress(OSError):
+        return _made_ours_alone((folder.parent, folder))
+    return False
+
+
+def _made_ours_alone(folders: Iterable[Path]) -> bool:
+    """Make these folders; whether no other user can write into them."""
+    for each in folders:
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return all(map(_is_ours_alone, folders))
 
 
 def _is_ours_alone(folder: Path) -> bool:

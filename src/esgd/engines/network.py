@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from esgd._batches import copied, tensors_in
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
-from esgd.engines.compiled_code import keep_compiled_code
+from esgd.engines.compiled_code import compile_module
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import REFUSALS, reestimate, statistics_layers
 from esgd.engines.output_layer import output_layer
@@ -41,8 +41,7 @@ class Network:
         self.parameters = [named[name] for name in genome.names]
         self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
         if computing.compile:
-            keep_compiled_code()
-            self.module.compile()
+            compile_module(self.module)
         self.normalised = statistics_layers(self.module)
         self._made = self._modes = ModuleModes(self.module)
         self._layout = layout(self.module)

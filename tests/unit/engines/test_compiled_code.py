@@ -1,17 +1,21 @@
-"""Compiled code is kept in a folder of the user's."""
+"""What is compiled, and that it is kept in a folder of the user's."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock, Timeout
+from torch import nn
 
 from esgd.engines import compiled_code
-from esgd.engines.compiled_code import VARIABLE, compiling, keep_compiled_code
+from esgd.engines.compiled_code import VARIABLE, compile_module, compiling, keep_compiled_code
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +121,30 @@ def test_a_file_system_without_locks_is_compiled_on(monkeypatch: pytest.MonkeyPa
     with compiling("a = 1"):
         inside.append("it")
     assert inside == ["it"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@torch.no_grad()
+def test_a_container_is_compiled() -> None:
+    """`module.compile()` compiles nothing of it."""
+    from torch._dynamo.utils import counters
+
+    network, x, before = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), counters["frames"]["ok"]
+    expected = network(x)
+    compile_module(network)
+    assert torch.allclose(network(x), expected)
+    assert counters["frames"]["ok"] == before + 1
+
+
+@pytest.mark.parametrize(("mode", "ours"), [(None, True), (0o700, True), (0o777, False)])
+def test_headers_that_others_can_write_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int | None, *, ours: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if mode is not None:
+        folder = tmp_path / f"torchinductor_{getpass.getuser()}"
+        folder.mkdir()
+        folder.chmod(mode)
+    assert compiled_code._headers_are_ours_alone() is ours

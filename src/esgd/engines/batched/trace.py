@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from esgd.engines.attributes import AttributeSnapshot
-from esgd.engines.compiled_code import compiling, keep_compiled_code, refused_by_compiler
+from esgd.engines.compiled_code import compile_function, compiling, refused_by_compiler
 from esgd.engines.warning import warn
 from esgd.randomness import global_randomness
 
@@ -65,9 +65,9 @@ class Traced:
 
     def _compiled(self, key: Hashable, arguments: tuple[Any, ...]) -> Any:
         """The first call. What cannot be compiled is played back as it was recorded."""
-        keep_compiled_code()
         recorded = self._record(arguments)
-        self._recordings[key] = compiled = torch.compile(recorded, dynamic=False)
+        on_cpu = all(leaf.is_cpu for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor))
+        self._recordings[key] = compiled = compile_function(recorded, on_cpu=on_cpu)
         try:
             with compiling(recorded.code if isinstance(recorded, torch.fx.GraphModule) else ""):
                 return compiled(*arguments)
