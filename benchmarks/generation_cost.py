@@ -39,7 +39,7 @@ from benchmarks.quiet import Quiet
 from benchmarks.results import Row, arguments, save, spread
 from benchmarks.sides.whole import species
 from benchmarks.workloads import WORKLOADS, Workload
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.operators import Never, RandomStart
 from esgd.population import Birth
 from esgd.protocols import Session, Step

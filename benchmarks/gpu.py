@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.workloads import WORKLOADS, Workload
 from esgd import Recipe, Supervised, evolve
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines import Loop, Vmap
 from esgd.engines.device_memory import device_need
 from esgd.engines.probe import PROBED, trial

@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader, Dataset
 import esgd
 from benchmarks.quiet import Quiet
 from benchmarks.results import arguments, save, spread
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.operators import Never, RandomStart
 from esgd.protocols import Step
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from esgd._entry_points import read_metadata
+from esgd._names.entry_points import read_metadata
 
 STUDY = """
 from pathlib import Path

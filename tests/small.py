@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.protocols import Draw, Session
 from esgd.randomness import Seeds
 

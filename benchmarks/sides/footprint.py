@@ -19,7 +19,7 @@ from benchmarks.engines import engine_named
 from benchmarks.processes import Watch
 from benchmarks.sides.whole import species
 from benchmarks.workloads import Workload, asked_for
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.run import open_folder
 
 PAUSE = 0.02  # seconds

@@ -16,7 +16,7 @@ import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.engines import engine_named
 from benchmarks.workloads import Workload, asked_for
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.operators import Averaged, Never, RandomStart
 from esgd.protocols import Step
 

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.workloads import mlp, taught
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.operators import Never, RandomStart
 from esgd.protocols import Step
 

@@ -15,7 +15,7 @@ import esgd
 from benchmarks.children import Answer, serve
 from benchmarks.engines import engine_named
 from benchmarks.workloads import FULL_FITNESS, GENERATION_EPOCHS, GENERATIONS, MOMENTA, RATES, Workload, asked_for
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.run import open_folder
 from esgd.species import LogUniform, Uniform
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from esgd._situation import Situation
+from esgd._sizes.situation import Situation
 from esgd._validation import LARGEST, check_field, check_flag, check_function, check_number, check_species
 from esgd.errors import RecipeError, shown
 from esgd.operators import Anchor, OffspringKind

@@ -4,8 +4,8 @@ A frozen dataclass becomes a table that names its class: one of ours by its shor
 as `kind = "package.module:Class"`. There is no registry: a short name is looked up among the public names of our
 rooms, so a new strategy needs nothing but to be exported.
 
-What is read is data. It names our own values, or code of packages that the caller allows (`esgd._trust`), and reading
-it calls nothing but the constructors of dataclasses.
+What is read is data. It names our own values, or code of packages that the caller allows (`esgd._names.trust`), and
+reading it calls nothing but the constructors of dataclasses.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esgd._trust import check_allowed, code_names, find_code
+from esgd._names.trust import check_allowed, code_names, find_code
+from esgd._text.wording import short_name
 from esgd._validation import LARGEST
-from esgd._wording import short_name
 from esgd.errors import RecipeError, did_you_mean, shown
 
 DEEPEST = 40

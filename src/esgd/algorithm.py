@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from esgd._initialization import Origin, begin
-from esgd._recorder import Recorder
-from esgd._steps import candidates, pick, sgd_step
+from esgd._algorithm.initialization import Origin, begin
+from esgd._algorithm.recorder import Recorder
+from esgd._algorithm.steps import candidates, pick, sgd_step
 from esgd.budget import Budget
 from esgd.generation import Generation
 from esgd.planning import ready

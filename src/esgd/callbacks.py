@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from esgd._last_state import last_generation
+from esgd._algorithm.last_state import last_generation
 from esgd._serialization import encode
 from esgd.errors import RecipeError, StopRun, did_you_mean, shown
 from esgd.generation import Generation, State

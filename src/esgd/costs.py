@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from esgd._initialization import prepare, rows_at_once
+from esgd._algorithm.initialization import prepare, rows_at_once
+from esgd._algorithm.steps import drawn, sgd_step
 from esgd._serialization import encode
-from esgd._steps import drawn, sgd_step
 from esgd.engines.auto import suited_loop
 from esgd.engines.device_memory import device_need
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, seconds_per_step

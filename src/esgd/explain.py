@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from esgd._initialization import prepare
-from esgd._notebook_cards import card
-from esgd._wording import duration
+from esgd._algorithm.initialization import prepare
+from esgd._text.notebook_cards import card
+from esgd._text.wording import duration
 from esgd.budget import Budget, is_budget, seconds_in
 from esgd.costs import cost, in_symbols
 from esgd.engines import choose

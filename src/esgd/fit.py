@@ -10,12 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from esgd._budgeted import budgeted, made_by
-from esgd._continuing import as_begun, settled
-from esgd._initialization import prepare
-from esgd._opening import open_run
-from esgd._training import Surroundings, Training
-from esgd._trust import packages
+from esgd._algorithm.initialization import prepare
+from esgd._fit.budgeted import budgeted, made_by
+from esgd._fit.continuing import as_begun, settled
+from esgd._fit.opening import open_run
+from esgd._fit.training import Surroundings, Training
+from esgd._names.trust import packages
 from esgd.budget import Budget
 from esgd.callbacks import Watchers
 from esgd.errors import RecipeError

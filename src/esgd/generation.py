@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar, overload
 
-from esgd._json_numbers import finite, number
-from esgd._notebook_cards import card, remark
+from esgd._text.json_numbers import finite, number
+from esgd._text.notebook_cards import card, remark
 from esgd.ledger import Ledger
 from esgd.policies import Policy
 from esgd.population import Individual, Population

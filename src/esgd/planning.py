@@ -15,9 +15,9 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
-from esgd._initialization import Origin, prepare, rows_at_once
-from esgd._steps import drawn
-from esgd._wording import duration
+from esgd._algorithm.initialization import Origin, prepare, rows_at_once
+from esgd._algorithm.steps import drawn
+from esgd._text.wording import duration
 from esgd.budget import Budget, is_budget, seconds_in
 from esgd.engines.auto import EngineChoice, suited_loop
 from esgd.engines.choose import choose, requested, settle

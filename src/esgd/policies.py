@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from esgd._names.trust import NAMES_CODE, imported
 from esgd._serialization import construct, decode, encode
-from esgd._trust import NAMES_CODE, imported
 from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.groups import settled_groups

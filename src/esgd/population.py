@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from esgd._notebook_cards import card, remark
+from esgd._text.notebook_cards import card, remark
 from esgd.errors import RecipeError
 from esgd.genome import Buffers, Genome
 from esgd.policies import Policy

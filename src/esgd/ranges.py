@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal
 
-from esgd._json_numbers import finite, number
+from esgd._text.json_numbers import finite, number
 
 GLANCE, PROBE = 3, 12
 """Steps with a rate: a glance, to see which rates are too high; and a probe, to see which lowers the loss most."""

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Generator
 
-from esgd._notebook_cards import card
+from esgd._names.trust import NAMES_CODE, check_allowed, code_names
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
-from esgd._situation import Situation
-from esgd._trust import NAMES_CODE, check_allowed, code_names
+from esgd._sizes.situation import Situation
+from esgd._text.notebook_cards import card
+from esgd._text.wording import duration, in_words
 from esgd._validation import check_field, check_species, is_count
-from esgd._wording import duration, in_words
 from esgd.budget import Budget
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.generation import State

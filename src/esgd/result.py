@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from esgd._notebook_cards import BLUE, GREY, card, sparkline
+from esgd._text.notebook_cards import BLUE, GREY, card, sparkline
 from esgd._validation import check_number
 from esgd.deploy import Ensemble, candidates, greedy_ensemble, greedy_soup
 from esgd.errors import TaskError

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from esgd._situation import Situation as Situation
-from esgd._spending import Spending
-from esgd._timed import Timed
+from esgd._sizes.situation import Situation as Situation
+from esgd._sizes.spending import Spending
+from esgd._sizes.timed import Timed
 from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
 

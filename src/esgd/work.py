@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd._validation import check_number
 from esgd.budget import MOST_WORK
 from esgd.engines.auto import default_device

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 import esgd as library
 from esgd import costs
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines import choose
 from esgd.errors import EsgdError, RecipeError, RunError
 from esgd.operators.start import loaded

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from esgd import Loop, Pool, Ray, Vmap, engines
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.operators import RandomStart
 from esgd.protocols import Scores
 from esgd.testing import check_engine

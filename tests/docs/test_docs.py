@@ -14,7 +14,7 @@ import typer
 
 import esgd
 import esgd_paper
-from esgd._entry_points import STUDIES
+from esgd._names.entry_points import STUDIES
 from esgd.cli.app import app
 from tests.command import esgd as command
 from tests.installed import installed

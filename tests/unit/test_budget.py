@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
-from esgd._budgeted import budgeted
+from esgd._fit.budgeted import budgeted
 from esgd._serialization import read_toml
 from esgd.budget import seconds_in
 from esgd.errors import RecipeError, RunError, TaskError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from esgd._entry_points import DATASETS, RENAMED, STUDIES, current_name, load, offered, package_of
+from esgd._names.entry_points import DATASETS, RENAMED, STUDIES, current_name, load, offered, package_of
 from esgd._serialization import decode
 from esgd.errors import MissingExtraError, TaskError
 from tests.installed import STUDY, installed

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Policy, Vmap
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd._serialization import decode, encode
 from esgd.errors import RecipeError
 from esgd.groups import Change, Group, NoDecay, resolved, settled_groups

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from esgd._timed import Timed
+from esgd._sizes.timed import Timed
 from esgd.generation import Noted
 from esgd.health import examine
 from esgd.operators import Perturbed, Uninterrupted

@@ -141,7 +141,7 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_begun(recipe: dict[str,
 
 def test_where_sgd_stands_needs_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     row = 4 * sum(parameter.numel() for parameter in task_with(F.cross_entropy).model().parameters())
-    monkeypatch.setattr("esgd._initialization.available_memory", lambda: 2.5 * 100 * row)
+    monkeypatch.setattr("esgd._algorithm.initialization.available_memory", lambda: 2.5 * 100 * row)
     recipe = library.Recipe(population=100, offspring=0, mates=1, generations=1, sgd_epochs=1)
     list(library.evolve(task_with(F.cross_entropy), recipe, seed=0, engine="loop"))
     continued = replace(recipe, baggage=library.operators.Uninterrupted())

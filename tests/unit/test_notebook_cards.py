@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import esgd
-from esgd._notebook_cards import BLUE, card, remark, sparkline
+from esgd._text.notebook_cards import BLUE, card, remark, sparkline
 from esgd.recipe import Recipe
 from tests.small import classify, random_data
 

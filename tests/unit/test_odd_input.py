@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 
 from esgd import costs, work
+from esgd._algorithm.steps import drawn
 from esgd._serialization import decode
-from esgd._steps import drawn
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, PerEpoch, PerGeneration
 from esgd.policies import Policy

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Recipe, Vmap, rules
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.cli.overrides import overridden
 from esgd.engines.cluster.job_queue import JobDurations
 from esgd.engines.cluster.messages import run_sent_job, serialized_jobs, store_individuals

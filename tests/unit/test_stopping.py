@@ -11,7 +11,7 @@ import torch
 
 import esgd
 from esgd import Patience, Target
-from esgd._last_state import last_generation
+from esgd._algorithm.last_state import last_generation
 from esgd.errors import RecipeError
 from esgd.generation import Generation
 from esgd.run import RunFolder, verify
@@ -102,7 +102,7 @@ def test_what_is_no_rule_is_refused_by_name(make: Any, said: str) -> None:
 
 @pytest.mark.parametrize("of", ["test.los", "metrics.f1", "pick.loss"])
 def test_a_metric_that_there_is_not_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
-    monkeypatch.setattr("esgd._training.generations", lambda *_: pytest.fail("a generation was begun"))
+    monkeypatch.setattr("esgd._fit.training.generations", lambda *_: pytest.fail("a generation was begun"))
     with pytest.raises(RecipeError, match=rf"goes by '{of}', and a network that was measured.*'test\.loss'"):
         fit(stop=Patience(3, of=of))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import esgd
+from esgd._names.trust import packages
 from esgd._serialization import decode
-from esgd._trust import packages
 from esgd.errors import ForeignCodeError, RecipeError
 from esgd.policies import Policy
 from esgd.recipe import Recipe

@@ -18,9 +18,9 @@ from typing import Annotated
 
 import typer
 
-from esgd._entry_points import DATASETS, check_dataset, offered
-from esgd._study_names import OWN_RECIPE, check_what
-from esgd._trust import package_named
+from esgd._names.entry_points import DATASETS, check_dataset, offered
+from esgd._names.study_names import OWN_RECIPE, check_what
+from esgd._names.trust import package_named
 from esgd.budget import seconds_in
 from esgd.cli.options import (
     PORT,

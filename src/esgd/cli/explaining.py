@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.costs import Gpus, cost
 from esgd.engines import choose
 from esgd.errors import MissingDataError, RecipeError

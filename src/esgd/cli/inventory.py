@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from esgd._entry_points import STUDIES, offered
-from esgd._study_names import BUILT_IN, study_names
-from esgd._wording import short_name
+from esgd._names.entry_points import STUDIES, offered
+from esgd._names.study_names import BUILT_IN, study_names
+from esgd._text.wording import short_name
 from esgd.cli.docstrings import dataclasses_of, first_paragraph
 from esgd.cli.starting import importing
 from esgd.errors import EsgdError

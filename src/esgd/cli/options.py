@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from esgd._study_names import OWN_RECIPE
+from esgd._names.study_names import OWN_RECIPE
 from esgd.errors import RecipeError, did_you_mean, shown
 
 # Named here as well, because their own modules import PyTorch and help must not wait for it; tests compare the two.

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from esgd._names.trust import imported
 from esgd._serialization import decode, read_value
-from esgd._trust import imported
 from esgd.errors import RecipeError, RunError, did_you_mean
 from esgd.run.stop import STOP, read_stop
 from esgd.stopping import Patience, StopRule, Target, check_stop

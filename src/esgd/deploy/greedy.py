@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from esgd._batches import copied, to_device
+from esgd._tensors.batches import copied, to_device
 from esgd.deploy.ensemble import Ensemble
 from esgd.population import Individual, Population
 from esgd.protocols import Average, Averages, Task, Weighted

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from esgd._batches import to_device
+from esgd._tensors.batches import to_device
 from esgd._validation import is_count
 from esgd.errors import RecipeError, shown
 from esgd.protocols import Batch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esgd._batches import copied, tensors_in
+from esgd._tensors.batches import copied, tensors_in
 from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.compiled_code import compile_module
 from esgd.engines.computing import Computing

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from esgd._tensors import is_plain, laid, lead, span
+from esgd._tensors.layout import is_plain, laid, lead, span
 
 LARGE = 1 << 16
 """Bytes from which a tensor or array is better left outside the pickle."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from esgd._batches import copied
+from esgd._tensors.batches import copied
 from esgd.engines.contract import Score, in_groups
 from esgd.engines.fitness import REFUSALS, Networks, Scorer
 from esgd.errors import FitnessError, TaskError, shown

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.contract import NetworkState, Outcome, Score, Stack
 from esgd.engines.fitness import REFUSALS, samples_in

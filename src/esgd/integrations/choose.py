@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from esgd._trust import imported
+from esgd._names.trust import imported
 from esgd.errors import RecipeError, TrackerError, did_you_mean
 from esgd.integrations.mlflow import MLflow
 from esgd.integrations.tensorboard import TensorBoard

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd._validation import check_field, check_list, check_number
 from esgd.errors import RecipeError
 from esgd.operators.rescaling import SCALES, best_scales

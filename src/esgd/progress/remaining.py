@@ -9,7 +9,7 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
-from esgd._wording import duration
+from esgd._text.wording import duration
 from esgd.recipe import Stage
 
 FORESEEN = 10_000

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from esgd._wording import duration
+from esgd._text.wording import duration
 from esgd.generation import Generation
 from esgd.progress.remaining import Remaining
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd.genome import Genome, Row
 from esgd.policies import Policy
 from esgd.randomness import Seeds

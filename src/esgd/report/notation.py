@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from esgd._wording import in_words
+from esgd._text.wording import in_words
 from esgd.report.tables import Table
 
 SYMBOLS = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import floor, isfinite, log10
 from statistics import NormalDist, fmean, stdev
 
-from esgd._wording import short_exponent
+from esgd._text.wording import short_exponent
 
 ABSENT, DIVERGED = "–", "diverged"
 QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)  # Student's t, 97.5%

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esgd._wording import exact, in_words
+from esgd._text.wording import exact, in_words
 from esgd.ranges import read_ranges
 from esgd.report import sentences
 from esgd.report.arms import ESGD, LABELS, Comparison, Histories, History

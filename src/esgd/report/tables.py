@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from esgd._wording import exact
+from esgd._text.wording import exact
 from esgd.ledger import passes
 from esgd.report.arms import (
     ESGD,

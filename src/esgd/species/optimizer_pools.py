@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import Any
 
-from esgd._trust import NAMES_CODE
+from esgd._names.trust import NAMES_CODE
 from esgd._validation import check_field, check_function, check_number
 from esgd.errors import RecipeError, did_you_mean, shown
 from esgd.groups import decays, settled_groups

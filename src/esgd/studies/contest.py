@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from esgd._study_names import OWN_RECIPE
+from esgd._names.study_names import OWN_RECIPE
 from esgd.errors import RecipeError
 from esgd.protocols import Engine
 from esgd.recipe import Recipe

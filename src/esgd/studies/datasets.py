@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from esgd._entry_points import DATASETS, check_dataset, load
+from esgd._names.entry_points import DATASETS, check_dataset, load
 
 
 def download(name: str, folder: Path | None = None) -> Path:

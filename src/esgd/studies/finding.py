@@ -11,10 +11,10 @@ from pkgutil import resolve_name
 from types import FunctionType
 from typing import Any, get_args
 
-from esgd._entry_points import STUDIES, load, offered, package_of
+from esgd._names.entry_points import STUDIES, load, offered, package_of
+from esgd._names.study_names import BUILT_IN, check_what, is_study, is_toml
+from esgd._names.trust import check_allowed, find_task
 from esgd._serialization import decode, read_toml
-from esgd._study_names import BUILT_IN, check_what, is_study, is_toml
-from esgd._trust import check_allowed, find_task
 from esgd.errors import EsgdError, ForeignCodeError, RecipeError, TaskError, did_you_mean
 from esgd.protocols import Task
 from esgd.recipe import Recipe
@@ -27,9 +27,9 @@ _NO_DATA = "--data {data}: {what} brings its own data. The folder is for studies
 def find_study(what: str, *, scale: str | None = None, data: Path | None = None, allow: Collection[str] = ()) -> Study:
     """A study by its name, a TOML file, or `package.module:task` of a package in `allow`.
 
-    A name is built in or offered by an installed package (`esgd._entry_points`). A study that is offered as a function
-    has two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper". A TOML file is data: the code
-    that it names must be of a package in `allow`, or of the one that offers its task.
+    A name is built in or offered by an installed package (`esgd._names.entry_points`). A study that is offered as a
+    function has two scales, "mini" unless said otherwise: by `scale`, or in the name, "ptb@paper". A TOML file is data:
+    the code that it names must be of a package in `allow`, or of the one that offers its task.
     """
     name, _, suffix = what.partition("@")
     if is_study(what):

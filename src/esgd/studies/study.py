@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from esgd._trust import packages
+from esgd._names.trust import packages
 from esgd.operators import Never, Perturbed
 from esgd.policies import Policy
 from esgd.protocols import BackOff, Species, Task

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd._batches import DEPTH, tensors_in
+from esgd._tensors.batches import DEPTH, tensors_in
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from esgd._limits import available_memory
-from esgd._tensors import is_plain, twin
+from esgd._tensors.layout import is_plain, twin
 from esgd.randomness import host_state, same_host_state
 
 KEPT_BYTES, SHARE = 1 << 30, 1 / 16

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd._batches import tensors_in
+from esgd._tensors.batches import tensors_in
 from esgd.errors import TaskError
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from esgd._batches import to_device
+from esgd._tensors.batches import to_device
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, global_randomness
 from esgd.tasks.fingerprints import fingerprint

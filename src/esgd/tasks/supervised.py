@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from esgd._batches import copied, to_device
+from esgd._tensors.batches import copied, to_device
 from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Average, Batch, Settings

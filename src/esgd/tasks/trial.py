@@ -12,8 +12,8 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from esgd._batches import copied
 from esgd._limits import shortage
+from esgd._tensors.batches import copied
 from esgd.errors import TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, global_randomness

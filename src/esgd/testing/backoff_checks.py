@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd.protocols import BackOff
 from esgd.randomness import Seeds
 from esgd.testing.evidence import difference, expect, leaves_global_randomness_alone

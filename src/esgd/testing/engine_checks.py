@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.algorithm import evolve
 from esgd.engines import Loop
 from esgd.operators import Anchor, BestOfLooks, CarriedByMate, PerEpoch, PerGeneration, RandomStart

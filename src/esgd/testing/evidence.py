@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from esgd._batches import Movable, tensors_in
+from esgd._tensors.batches import Movable, tensors_in
 from esgd.errors import EsgdError
 from esgd.population import Population
 

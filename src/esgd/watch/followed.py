@@ -8,7 +8,7 @@ from threading import Lock
 from time import time
 from typing import Any
 
-from esgd._wording import duration
+from esgd._text.wording import duration
 from esgd.errors import RunError
 from esgd.report.views import facts, line_digest
 from esgd.report.views.ancestry import family_tree

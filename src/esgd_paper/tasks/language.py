@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from esgd._batches import to_device
+from esgd._tensors.batches import to_device
 from esgd._validation import is_count
 from esgd.errors import TaskError, did_you_mean
 from esgd.protocols import Batch, Settings

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from esgd import Loop, Vmap
-from esgd._averages import IterateAverage
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
+from esgd._tensors.averages import IterateAverage
 from esgd.engines.batched.sgd import BatchedTrajectory
 from esgd.operators import RandomStart
 from esgd.operators.anchor import Anchor

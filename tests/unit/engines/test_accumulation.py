@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Policy, Vmap
-from esgd._averages import IterateAverage
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
+from esgd._tensors.averages import IterateAverage
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState
 from esgd.engines.fitness import Scorer

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import esgd
 from esgd import Loop, Pool, Ray, Vmap, ledger
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd._serialization import decode
 from esgd.engines import auto, choose, dispatch, probe
 from esgd.engines.auto import SHORT, suited_loop

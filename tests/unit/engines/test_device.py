@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines.device_memory import device_need
 from esgd.policies import Policy
 from esgd.tasks import Supervised

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 import esgd
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines.computing import Computing
 from esgd.engines.contract import Parts, Score, Stack
 from esgd.engines.fitness import Scorer

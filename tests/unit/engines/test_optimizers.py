@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import esgd
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState
 from esgd.engines.fitness import Scorer

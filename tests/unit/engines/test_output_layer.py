@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
 import esgd
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines import Loop, Vmap
 from esgd.engines.computing import Computing
 from esgd.engines.network import Network

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import esgd
-from esgd._tensors import ALIGNMENT, twin
+from esgd._tensors.layout import ALIGNMENT, twin
 from esgd.engines.pickling import LARGE
 from esgd.testing.evidence import contents, difference
 from tests.small import classify

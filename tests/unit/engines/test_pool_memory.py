@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.engines.processes import memory as memory_module
 from esgd.engines.processes.memory import ARENA, MappedSegments, SharedMemory
 from esgd.engines.processes.messages import LARGE, Channel, Message, pack, unpack

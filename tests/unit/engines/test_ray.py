@@ -406,7 +406,7 @@ def test_what_a_workers_code_writes_into_the_task_only_that_worker_sees(tmp_path
 
 @pytest.mark.parametrize("task", [the_task(train=random_data(5_000)), the_task()], ids=["large", "small"])
 def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: esgd.Supervised) -> None:
-    from esgd._initialization import prepare
+    from esgd._algorithm.initialization import prepare
 
     serialized = Ray()._serialized(prepare(task, PLAIN, 0))
     outside = [*serialized.spans, *serialized.buffers]
@@ -417,7 +417,7 @@ def test_data_of_a_task_are_read_where_ray_has_them_and_nothing_else_is(task: es
 @on_cluster
 def test_a_session_continues_after_an_error(tmp_path: Path) -> None:
     """What was under way when it was raised is not taken for something else."""
-    from esgd._initialization import prepare, scored
+    from esgd._algorithm.initialization import prepare, scored
     from esgd.operators import PerEpoch, RandomStart
     from esgd.protocols import Step
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import esgd
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.engines.computing import torch_threads
 from esgd.errors import RecipeError
 from esgd.operators import Carried, CarriedByMate, Fresh, PerGeneration, RandomStart

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import esgd
 from esgd import Loop, Policy, Vmap
-from esgd._initialization import prepare, scored
+from esgd._algorithm.initialization import prepare, scored
 from esgd.engines.batched import trace
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import esgd as library
-from esgd._entry_points import RENAMED, current_name, offered
+from esgd._names.entry_points import RENAMED, current_name, offered
+from esgd._names.trust import imported
 from esgd._serialization import decode
-from esgd._trust import imported
 from esgd.errors import ForeignCodeError, RunError
 from esgd.operators import intermediate
 from esgd.recipe import Recipe

@@ -73,7 +73,7 @@ def test_the_runs_of_several_seeds_are_one_trial() -> None:
 
 
 def test_a_number_that_the_run_will_not_have_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("esgd._training.generations", lambda *_: pytest.fail("a generation was begun"))
+    monkeypatch.setattr("esgd._fit.training.generations", lambda *_: pytest.fail("a generation was begun"))
     trial = study().ask()
     with pytest.raises(RecipeError, match=r"PruneTrial\(of='metrics.f1'\) goes by 'metrics.f1', and a network"):
         fit(trial, callback=PruneTrial(trial, of="metrics.f1"))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from esgd._averages import IterateAverage
+from esgd._tensors.averages import IterateAverage
 from esgd.errors import RecipeError
 from esgd.operators import BestOf, BestOfLooks, Never, PerEpoch, PerGeneration
 from esgd.operators.backoff import degraded

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from esgd import Recipe, Supervised, fit
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.deploy import greedy_soup
 from esgd.engines.contract import Stack
 from esgd.engines.jobs import build_offspring

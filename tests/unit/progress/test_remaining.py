@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import esgd
-from esgd._wording import duration
+from esgd._text.wording import duration
 from esgd.progress.remaining import Remaining
 from esgd.sizes import Each
 

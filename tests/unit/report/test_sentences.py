@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from esgd._wording import in_words
+from esgd._text.wording import in_words
 from esgd.report import guarantee, headline, recipe_table, remarks, run_headline
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from esgd._entry_points import DATASETS, STUDIES
-from esgd._study_names import study_names
+from esgd._names.entry_points import DATASETS, STUDIES
+from esgd._names.study_names import study_names
 from esgd.errors import DataError, ForeignCodeError, RecipeError, TaskError
 from esgd.studies import download, find_study
 from tests.command import esgd

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from esgd._batches import to_device
+from esgd._tensors.batches import to_device
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.computing import Computing
 from esgd.engines.contract import NetworkState, in_groups

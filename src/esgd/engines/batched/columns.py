@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from esgd._batches import to_device
+from esgd._tensors.batches import to_device
 from esgd.groups import Change
 
 Columns = dict[str, Tensor]

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from esgd._averages import IterateAverage
-from esgd._batches import to_device
+from esgd._tensors.averages import IterateAverage
+from esgd._tensors.batches import to_device
 from esgd.engines.accumulation import batch_shares, batches_of_steps, optimizer_steps
 from esgd.engines.batched.batches import joined, together
 from esgd.engines.batched.chunk import Chunk

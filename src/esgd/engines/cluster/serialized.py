@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from esgd._tensors import is_plain, lead, span
+from esgd._tensors.layout import is_plain, lead, span
 from esgd.engines.pickling import LARGE, Pickler
 
 Bytes = NDArray[np.uint8]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from esgd._limits import available_memory, shortage
-from esgd._tensors import ALIGNMENT, is_plain, lead
+from esgd._tensors.layout import ALIGNMENT, is_plain, lead
 from esgd.engines.pickling import LARGE
 from esgd.errors import EngineError
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esgd._tensors import is_plain, lead
+from esgd._tensors.layout import is_plain, lead
 from esgd.engines.contract import in_groups
 from esgd.engines.pickling import LARGE, Pickler
 from esgd.engines.processes.memory import MappedSegments, SharedLocation, SharedMemory

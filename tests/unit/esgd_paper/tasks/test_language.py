@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import esgd
-from esgd._initialization import prepare
+from esgd._algorithm.initialization import prepare
 from esgd.errors import EngineError, TaskError
 from esgd.randomness import Seeds, global_randomness
 from esgd.testing import check_task

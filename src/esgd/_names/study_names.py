@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from esgd._entry_points import STUDIES, offered
+from esgd._names.entry_points import STUDIES, offered
 from esgd.errors import RecipeError, did_you_mean
 
 BUILT_IN = {"digits": "esgd.studies.digits:digits"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from weakref import ref
 
-from esgd._json_numbers import number
+from esgd._text.json_numbers import number
 from esgd.generation import Generation, Note, State
 from esgd.ledger import Ledger
 from esgd.ranges import read_ranges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from esgd._trust import package_named
+from esgd._names.trust import package_named
 
 
 def farewell(done: int, path: Path | None, origin: str, allow: Collection[str]) -> str:

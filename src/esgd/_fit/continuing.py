@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from esgd._initialization import Origin
+from esgd._algorithm.initialization import Origin
 from esgd._serialization import digest, encode, respelt
 from esgd.errors import RecipeError, RunError
 from esgd.generation import State

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from esgd._tensors import twin
+from esgd._tensors.layout import twin
 
 DEPTH = 6
 """Objects inside objects that are searched for tensors."""

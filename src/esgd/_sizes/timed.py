@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from esgd._situation import Situation
+from esgd._sizes.situation import Situation
 from esgd._validation import check_field, check_numbers
 from esgd.errors import RecipeError
 

@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from esgd._how_to_continue import farewell, stopped
-from esgd._initialization import Origin
-from esgd._last_state import LastState
-from esgd._opening import Opened
-from esgd._range_finding import told
-from esgd._recorder import measured_names
+from esgd._algorithm.initialization import Origin
+from esgd._algorithm.last_state import LastState
+from esgd._algorithm.range_finding import told
+from esgd._algorithm.recorder import measured_names
+from esgd._fit.how_to_continue import farewell, stopped
+from esgd._fit.opening import Opened
 from esgd._signals import deferred_signals
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral
 
+from esgd._algorithm.range_finding import with_ranges
 from esgd._limits import available_memory, shortage
-from esgd._range_finding import with_ranges
 from esgd.errors import EngineError, EsgdError, RecipeError, TaskError
 from esgd.generation import Noted, State
 from esgd.genome import Genome, build

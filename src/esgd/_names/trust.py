@@ -15,7 +15,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from esgd._entry_points import current_name
+from esgd._names.entry_points import current_name
 from esgd.errors import ForeignCodeError, RecipeError
 
 OURS = (

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from esgd._continuing import check_longer, marked, resumed, settled
-from esgd._initialization import Origin
+from esgd._algorithm.initialization import Origin
+from esgd._fit.continuing import check_longer, marked, resumed, settled
 from esgd._serialization import decode, encode
 from esgd.engines import Ray
 from esgd.engines.auto import EngineChoice

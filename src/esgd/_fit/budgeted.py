@@ -9,9 +9,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from esgd._names.trust import packages
 from esgd._serialization import decode, respelt
-from esgd._trust import packages
-from esgd._wording import duration
+from esgd._text.wording import duration
 from esgd.budget import Budget, seconds_in
 from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import requested

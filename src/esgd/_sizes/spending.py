@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from esgd._situation import Situation
-from esgd._timed import Turn, sum_of, value_of
+from esgd._sizes.situation import Situation
+from esgd._sizes.timed import Turn, sum_of, value_of
 from esgd._validation import check_numbers
 from esgd.ledger import passes
 

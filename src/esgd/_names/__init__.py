@@ -1,0 +1,1 @@
+"""What a text may name: code, entry points of installed packages, studies."""

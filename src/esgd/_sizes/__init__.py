@@ -1,0 +1,1 @@
+"""Sizes that follow the clock or the ledger, and what sizes depend on. `esgd.sizes` has their names."""

@@ -1,0 +1,1 @@
+"""Values as text: for people, for JSON, and for notebooks."""
