@@ -1,6 +1,6 @@
 """How much memory does a population take, and does it depend on the number of offspring?
 
-    python -m benchmarks.memory [--only "pool of loops"] [--quick]
+    python -m benchmarks.memory [--only "pool of loops,ray of two"] [--quick]
 
 Whole generations with checkpoints of W3's network, whose row is 10 MB, each in a process of its own, workers included
 (`sides/footprint.py`). Constant costs (torch, the data, workers, the activations of a batch) are the same in every
@@ -23,7 +23,7 @@ from benchmarks.results import Row, arguments, save
 PATIENCE = 300.0
 POPULATIONS, OFFSPRING, FIXED = (16, 32, 64), (16, 64, 128), 16
 QUICK_POPULATIONS, QUICK_OFFSPRING, QUICK_FIXED = (2, 4), (2, 8), 2
-TARGETS = {"pool of loops": 2.0, "loop on one thread": 1.6}
+TARGETS = {"pool of loops": 2.0, "loop on one thread": 1.6, "ray of two": 2.0}
 
 
 @cache  # the two series have a run in common

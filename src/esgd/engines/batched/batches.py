@@ -66,7 +66,8 @@ def joined(batches: Iterator[Batch], count: int) -> Iterator[list[Batch]]:
     [2, 2, 1]
     """
     while some := list(islice(batches, count)):
-        alike = len(some) == count and all(form(each) == form(some[0]) for each in some[1:])
+        forms = [form(each) for each in some]
+        alike = len(some) == count and all(each == forms[0] for each in forms)
         yield from [some] if alike else [[each] for each in some]
 
 
