@@ -3,8 +3,11 @@ not compile the same code at the same time."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -51,15 +54,21 @@ def keep_compiled_code() -> None:
     """Name the folder to torch, before it compiles for the first time. One that the user has chosen stays.
 
     torch's own choice is a folder with a known name in the folder for temporary files: gone after a restart or in the
-    next container, and on a shared machine open to the first user who makes it. Our folder belongs to the user alone.
-    torch decides by the code and its own version what can be used again.
+    next container, and on a shared machine open to the first user who makes it. torch names it in the environment as
+    soon as its compiler is imported, so it is not taken for the user's choice. Where neither our folder nor torch's
+    belongs to the user alone, it is a new one, for as long as this process lasts. torch decides by the code and its own
+    version what can be used again.
     """
-    if VARIABLE in os.environ:
+    torchs, ours = _torchs_folder(), compiled_code_folder()
+    if os.environ.get(VARIABLE, str(torchs)) != str(torchs):
         return
-    with suppress(OSError):  # no home, or one that cannot be written: torch's own choice
-        folder = compiled_code_folder()
-        if _made_ours_alone((folder.parent.parent, folder.parent, folder)):
-            os.environ[VARIABLE] = str(folder)
+    for folders in ((ours.parent.parent, ours.parent, ours), (torchs,)):
+        with suppress(OSError):  # no home, or one that cannot be written
+            if _made_ours_alone(folders):
+                os.environ[VARIABLE] = str(folders[-1])
+                return
+    os.environ[VARIABLE] = tempfile.mkdtemp(prefix="esgd-compiled-")
+    atexit.register(shutil.rmtree, os.environ[VARIABLE], ignore_errors=True)
 
 
 @contextmanager
@@ -116,14 +125,19 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _headers_are_ours_alone() -> bool:
-    """Whether headers may be compiled in advance. torch keeps them in the folder for temporary files, whatever folder
-    compiled code has."""
+    """Whether headers may be compiled in advance. torch keeps them in its own folder, whatever folder compiled code
+    has."""
+    folder = _torchs_folder()
+    with suppress(OSError):
+        return _made_ours_alone((folder, folder / "precompiled_headers"))
+    return False
+
+
+def _torchs_folder() -> Path:
+    """Where torch keeps compiled code if nothing else is said."""
     from torch._inductor.runtime.runtime_utils import default_cache_dir  # type: ignore[attr-defined]
 
-    folder = Path(default_cache_dir()) / "precompiled_headers"
-    with suppress(OSError):
-        return _made_ours_alone((folder.parent, folder))
-    return False
+    return Path(default_cache_dir()).absolute()
 
 
 def _made_ours_alone(folders: Iterable[Path]) -> bool:

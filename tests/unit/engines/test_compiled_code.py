@@ -23,6 +23,14 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(VARIABLE, "")  # so that it is put back afterwards
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture
+def torchs_folder(tmp_path: Path) -> Path:
+    """Where torch keeps compiled code unless it is told otherwise."""
+    return tmp_path / "tmp" / f"torchinductor_{getpass.getuser()}"
 
 
 def test_the_folder_is_the_users_own_and_named_after_the_version_of_torch(tmp_path: Path) -> None:
@@ -38,26 +46,42 @@ def test_a_folder_that_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch
     assert os.environ[VARIABLE] == "/elsewhere"
 
 
-def test_where_no_folder_can_be_made_torch_chooses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+def test_what_torch_has_named_is_not_the_users_choice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, torchs_folder: Path
+) -> None:
+    """It names its own folder as soon as its compiler is imported, which the first gradient of `Vmap` does."""
+    monkeypatch.setenv(VARIABLE, str(torchs_folder))
     keep_compiled_code()
-    assert VARIABLE not in os.environ
+    assert Path(os.environ[VARIABLE]).is_relative_to(tmp_path / "esgd")
 
 
 @pytest.mark.parametrize("level", ["esgd", "esgd/compiled"])
-def test_a_folder_that_others_can_write_into_is_not_used(tmp_path: Path, level: str) -> None:
+def test_a_folder_that_others_can_write_into_is_not_used(tmp_path: Path, torchs_folder: Path, level: str) -> None:
     (tmp_path / level).mkdir(parents=True)
     (tmp_path / level).chmod(0o777)
     keep_compiled_code()
-    assert VARIABLE not in os.environ
+    assert os.environ[VARIABLE] == str(torchs_folder)
+    assert torchs_folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_is_not_used(tmp_path: Path) -> None:
+def test_a_link_is_not_used(tmp_path: Path, torchs_folder: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "esgd").symlink_to(tmp_path / "elsewhere")
     keep_compiled_code()
-    assert VARIABLE not in os.environ
+    assert os.environ[VARIABLE] == str(torchs_folder)
+
+
+def test_where_others_can_write_into_both_folders_a_new_one_is_used(tmp_path: Path, torchs_folder: Path) -> None:
+    for folder in (tmp_path / "esgd", torchs_folder):
+        folder.mkdir()
+        folder.chmod(0o777)
+    keep_compiled_code()
+    chosen = Path(os.environ[VARIABLE])
+    assert chosen.parent == torchs_folder.parent
+    assert chosen != torchs_folder
+    assert chosen.stat().st_mode & 0o777 == 0o700
+    keep_compiled_code()
+    assert os.environ[VARIABLE] == str(chosen)
 
 
 def test_the_same_code_is_compiled_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -139,12 +163,8 @@ def test_a_container_is_compiled() -> None:
 
 
 @pytest.mark.parametrize(("mode", "ours"), [(None, True), (0o700, True), (0o777, False)])
-def test_headers_that_others_can_write_are_not_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int | None, *, ours: bool
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_headers_that_others_can_write_are_not_used(torchs_folder: Path, mode: int | None, *, ours: bool) -> None:
     if mode is not None:
-        folder = tmp_path / f"torchinductor_{getpass.getuser()}"
-        folder.mkdir()
-        folder.chmod(mode)
+        torchs_folder.mkdir()
+        torchs_folder.chmod(mode)
     assert compiled_code._headers_are_ours_alone() is ours
