@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from esgd.engines.attributes import ModuleModes
 from esgd.errors import TaskError, shown
 from esgd.generation import Generation, Note, Noted, State
 from esgd.guarantee import check
@@ -140,14 +141,17 @@ class Recorder:
         return population.alone(lowest), looks[lowest][0], samples
 
     def _looks(self, population: Population) -> dict[int, tuple[float, int]]:
-        """What each elite has on the split that picks, if it is looked at; one network is filled with all of them."""
+        """What each elite has on the split that picks, if there is one. One network is filled with one after another;
+        what it keeps in plain attributes is each time as it was."""
         task, elites = self.task, population.order[: self.stage.elites]
         if not isinstance(task, Picks):
             return {}
         network, looks = Individual(population, elites[0]).module(), dict[int, tuple[float, int]]()
+        modes = ModuleModes(network)
         for elite in (Individual(population, i) for i in elites):
             population.genome.write(elite.row, elite.buffers, network)
-            if (look := _look(task, network.eval())) is not None:
+            modes.enter(training=False)
+            if (look := _look(task, network)) is not None:
                 looks[elite.index] = look
         return looks
 

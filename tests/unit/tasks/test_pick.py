@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,28 @@ def choosy(looks: Any) -> Choosy:
     made = Choosy(mlp, F.cross_entropy, train=TRAIN, fitness=FITNESS)
     made.looks = looks
     return made
+
+
+class Remembering(nn.Module):
+    """It keeps its first weights in a plain attribute, and uses these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.kept = mlp(), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training and self.kept is None:
+            self.kept = [each.detach().clone() for each in self.inner.parameters()]
+        outputs: torch.Tensor = self.inner(x)
+        return outputs if self.kept is None else outputs + self.kept[-1]
+
+
+def test_an_elite_is_looked_at_without_what_another_one_has_left_in_the_network() -> None:
+    recipe = replace(RECIPE, generations=1)
+    data = {"train": TRAIN, "fitness": FITNESS, "pick": SECOND}
+    (generation,) = esgd.evolve(esgd.Supervised(Remembering, F.cross_entropy, **data), recipe, seed=3, engine="loop")
+    elites = [Individual(generation.population, i).module() for i in generation.population.order[: generation.elites]]
+    assert generation.pick == pytest.approx(min(loss(elite, SECOND) for elite in elites))
 
 
 def test_elites_that_are_not_looked_at_are_not_picked() -> None:
