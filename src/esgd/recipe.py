@@ -16,6 +16,7 @@ from esgd._names.trust import NAMES_CODE, check_allowed, code_names
 from esgd._recipe_validation import check_immigrants, check_recipe, settled_mates
 from esgd._serialization import decode, encode
 from esgd._sizes.situation import Situation
+from esgd._sizes.timed import Turn
 from esgd._text.notebook_cards import card
 from esgd._text.wording import duration, in_words
 from esgd._validation import check_field, check_species, is_count
@@ -228,7 +229,11 @@ class Recipe:
         there is one yet."""
         if self.offspring is None:
             return OFFSPRING_PER_PARENT * self.population_of(k)
-        return int(self._at("offspring", k, population=self.population_of(k), history=history, whole=True))
+        if not callable(self.offspring):
+            return self.offspring
+        turn = self._turn(k, history)
+        last = turn.last if turn else k == self.generations
+        return int(self._at("offspring", k, population=self.population_of(k), history=history, last=last, whole=True))
 
     def _at(self, name: str, k: int, *, whole: bool = False, **more: Any) -> float:
         size = getattr(self, name)
@@ -320,8 +325,7 @@ class Recipe:
 
     def _stage(self, k: int, history: Sequence[Mapping[str, Any]] | None) -> Stage:
         selects = self.offspring != 0 or bool(self.immigrants) or callable(self.population)
-        follows = self.sgd_epochs if isinstance(self.sgd_epochs, Timed | Spending) else None
-        turn = follows.turn(k, self.generations, history) if follows else None
+        turn = self._turn(k, history)
         return Stage(
             k=k,
             species=settled_species(self.species),
@@ -334,6 +338,11 @@ class Recipe:
             total=turn.total if turn else self.total_epochs,
             last=turn.last if turn else k == self.generations,
         )
+
+    def _turn(self, k: int, history: Sequence[Mapping[str, Any]] | None) -> Turn | None:
+        """What a K_s that follows the clock or the ledger gives generation k; None if it is another one."""
+        follows = self.sgd_epochs if isinstance(self.sgd_epochs, Timed | Spending) else None
+        return follows.turn(k, self.generations, history) if follows else None
 
     def _tuning_stage(self) -> Stage | None:
         tuning, last = self.fine_tuning, self.generations

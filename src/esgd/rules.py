@@ -43,7 +43,7 @@ from esgd.policies import Policy
 from esgd.protocols import Species, SpeciesLike, Task
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
-from esgd.sizes import Each, Earned, Shared
+from esgd.sizes import Each, Earned, InTheLast, Shared
 from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.species.auto import settled_species
 from esgd.work import (
@@ -321,7 +321,7 @@ def papa(task: Task, work: float, *, population: int = 8, generations: int = 20,
         lambda epochs: replace(
             _independent(buffers, population, epochs, Once(species=drawn_from), generations=generations),
             anchor=Anchor(strength=0.01, every=10, after=0),
-            offspring=_in_the_last(generations),
+            offspring=InTheLast(2),
             evolution_steps=1,
             elites=population,
             kinds=(MeanOfElites(), GreedySoup()),
@@ -338,7 +338,7 @@ def soup(task: Task, work: float, *, population: int = 16, rates: SpeciesLike = 
         work,
         lambda epochs: replace(
             _independent(buffers, population, epochs, Once(species=drawn_from), generations=generations),
-            offspring=_in_the_last(generations),
+            offspring=InTheLast(2),
             evolution_steps=1,
             elites=population,
             kinds=(GreedySoup(most=population),),
@@ -390,11 +390,6 @@ def _checked(rates: SpeciesLike) -> Species:
 def _enough(task: Task) -> Reestimated:
     """BatchNorm statistics on as few samples as this network needs: looks get cheaper, for every rule alike."""
     return Reestimated(samples=statistics_needed(task))
-
-
-def _in_the_last(generations: int) -> Each:
-    """Two offspring in the last generation, none before."""
-    return Each((*(0 for _ in range(generations - 1)), 2))
 
 
 RULES: Mapping[str, Callable[..., Recipe]] = {

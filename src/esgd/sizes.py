@@ -15,7 +15,7 @@ from esgd._sizes.timed import Timed
 from esgd._validation import LARGEST, check_field, check_list, check_number
 from esgd.errors import RecipeError, shown
 
-__all__ = ["Each", "Earned", "Funnel", "PerIndividual", "Shared", "Spending", "Timed"]
+__all__ = ["Each", "Earned", "Funnel", "InTheLast", "PerIndividual", "Shared", "Spending", "Timed"]
 
 
 RECENT = 20
@@ -28,6 +28,7 @@ _FUNNEL = "A funnel goes from one number of individuals to another in equal rati
 _EACH = "It has one number for each generation; the last one stays. Use for example Each((8, 4, 2, 1))."
 _SHARED = "It is the number of epochs that all individuals of a generation train together, μ_k K_s. Use for example 24."
 _PER_INDIVIDUAL = "It is λ_k / μ_k, the offspring for each individual. Use 4 for the paper's ratio, 0 for none."
+_IN_THE_LAST = "It is λ in the run's last generation; there are no offspring before. Use for example InTheLast(2)."
 _EARNED = "λ is doubled while offspring become elites and halved while they do not. Use for example Earned(2, 16)."
 
 
@@ -123,6 +124,23 @@ class PerIndividual:
 
     def __call__(self, situation: Situation) -> int:
         return round(self.ratio * situation.population)
+
+
+@dataclass(frozen=True)
+class InTheLast:
+    """λ_k = 0, and `count` in the generation that is expected to be the run's last one, also where time is the budget.
+
+    >>> [InTheLast(2)(Situation(k=k, generations=3, last=k == 3)) for k in range(1, 4)]
+    [0, 0, 2]
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        check_field(self, "count", at_least=1, at_most=LARGEST, whole=True, meaning=_IN_THE_LAST)
+
+    def __call__(self, situation: Situation) -> int:
+        return self.count if situation.last else 0
 
 
 @dataclass(frozen=True)

@@ -341,6 +341,17 @@ def test_swa_looks_at_its_checkpoints() -> None:
     assert len(esgd.rules.swa(task(), 1e5).backoff.looks) == 9
 
 
+@pytest.mark.parametrize("name", ["soup", "papa"])
+def test_networks_that_train_apart_are_mixed_in_the_last_generation_of_a_budget_of_time_and_of_a_longer_run(
+    name: str,
+) -> None:
+    timed = esgd.Recipe.within("20s", task(), "loop", rules=name)
+    longer = rules.named(name)(task(), WORK).extended(30)
+    for recipe in (timed, longer):
+        sizes = [recipe.offspring_of(k) for k in range(1, recipe.generations + 1)]
+        assert sizes == [0] * (recipe.generations - 1) + [2]
+
+
 @pytest.mark.slow
 def test_a_soup_is_made_in_the_last_generation_only() -> None:
     generations = whole("soup")

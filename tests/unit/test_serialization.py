@@ -61,7 +61,7 @@ from esgd.operators import (
     trajectories,
 )
 from esgd.schedules import Constant, Cosine, CosineRun, Linear, Steps, Swa, Tail
-from esgd.sizes import Each, Earned, Funnel, PerIndividual, Shared, Spending, Timed
+from esgd.sizes import Each, Earned, Funnel, InTheLast, PerIndividual, Shared, Spending, Timed
 from esgd.species import (
     Adam,
     AutoRate,
@@ -178,6 +178,7 @@ any_operator = st.one_of(
     st.builds(Each, st.lists(floors, min_size=1, max_size=3).map(tuple)),
     st.builds(Shared, positive),
     st.builds(PerIndividual, floors),
+    st.builds(InTheLast, st.integers(1, 9)),
     st.builds(Earned, st.integers(1, 4), st.integers(4, 99)),
     st.builds(
         Timed,
@@ -244,7 +245,7 @@ def test_no_strategy_is_left_out_of_the_round_trip() -> None:
             LoraProduct,
             Rescaled,
         ),
-        *(Funnel, Each, Shared, PerIndividual, Earned, Spending, Timed, Group, NoDecay),
+        *(Funnel, Each, Shared, PerIndividual, InTheLast, Earned, Spending, Timed, Group, NoDecay),
     }
     assert spelt == covered
 

@@ -18,9 +18,11 @@ class Situation:
     | `population`  | μ_k, the individuals that are trained in it; of μ itself, 0                |
     | `history`     | the history lines of the generations before it, for λ and for a K_s that   |
     |               | is `Timed` or `Spending`; None where a run is planned                      |
+    | `last`        | of λ, whether the generation is expected to be the run's last one          |
     """
 
     k: int
     generations: int
     population: int = 0
     history: Sequence[Mapping[str, Any]] | None = None
+    last: bool = False
