@@ -109,6 +109,14 @@ def test_every_room_has_a_readme() -> None:
     assert [room.name for room in rooms if not (room / "README.md").is_file()] == []
 
 
+@pytest.mark.parametrize("room", [ROOT / "src/esgd", ROOT / "src/esgd/engines"], ids=lambda path: path.name)
+def test_every_module_and_room_has_a_place_on_the_page_of_the_architecture(room: Path) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    modules = [each.name for each in room.glob("*.py") if not each.name.startswith("__")]
+    rooms = [f"{each.parent.name}/" for each in room.glob("*/__init__.py")]
+    assert [each for each in (*modules, *rooms) if f"`{each}`" not in page] == []
+
+
 def test_the_algorithm_is_no_longer_than_its_pseudo_code_allows() -> None:
     """About sixty lines; a change that makes it longer deletes something else."""
     assert len((ROOT / "src/esgd/algorithm.py").read_text().splitlines()) <= 70
