@@ -174,9 +174,11 @@ class SequentialTrajectory:
         moment = Moment(epoch=epoch, epochs=step.epochs, before=step.before, total=step.total)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * self.policy.schedule(moment)
-        shares = batch_shares(self.task, batches)
+        shares, computed = batch_shares(self.task, batches), False
 
         def closure() -> Tensor:
+            nonlocal computed
+            computed = False
             for parameter in network.parameters:
                 parameter.grad = None  # the next backward writes there, nothing has to be zeroed
             losses = [self._backward(batch, share) for batch, share in zip(batches, shares, strict=True)]
@@ -184,12 +186,14 @@ class SequentialTrajectory:
                 make_dense(network.parameters)
             if self.policy.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(network.parameters, self.policy.clip_norm)
-            return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+            loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+            computed = True
+            return loss
 
         try:
             self._take_step(closure)
         except TypeError:
-            if not begin_late_momentum(self.optimizer):
+            if not (computed and begin_late_momentum(self.optimizer)):  # an error of the loss is the user's
                 raise
             self._take_step(None)
 

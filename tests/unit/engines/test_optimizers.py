@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -217,6 +218,25 @@ def test_momentum_that_begins_later_than_that_of_other_parameters_begins_as_in_p
     assert fused.optimizer.param_groups[0]["fused"] is True
     torch.testing.assert_close(fused.rows, plain.rows, rtol=1e-6, atol=1e-7)
     assert not torch.equal(fused.rows[0, :INPUTS], begin.rows[0, :INPUTS])
+
+
+def test_a_type_error_of_the_loss_is_raised_and_no_step_is_taken_with_a_part_of_the_gradient() -> None:
+    calls = 0
+
+    def loss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += output.requires_grad  # only batches of SGD count
+        if calls == 2:
+            raise TypeError("the loss of the second batch")
+        return F.cross_entropy(output, y)
+
+    task = esgd.Supervised(mlp, loss, train=random_data(48), fitness=random_data(70, seed=1), batch_size=16)
+    given = prepare(task, RECIPE, 0)
+    begin, calls = start(given), 0
+    there = trajectory(given, replace(SGD, accumulate=3), begin=begin)
+    with pytest.raises(TypeError, match="the loss of the second batch"):
+        there.epoch()
+    assert torch.equal(there.rows, begin.rows)
 
 
 SPARSE = [
