@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import islice
-from threading import RLock
+from threading import RLock, local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,8 +29,15 @@ T = TypeVar("T")
 TURN = RLock()
 """Held by the thread that computes."""
 
-_lent = list[int]()
-"""The seeds that the global generators are lent now, the innermost last."""
+
+class _Lent(local):
+    """The seeds that this thread has lent to the global generators now, the innermost last."""
+
+    def __init__(self) -> None:
+        self.seeds = list[int]()
+
+
+_lent = _Lent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,11 @@ def global_randomness(seed: int) -> Iterator[None]:
         python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # lent, and given back
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             seed_globals(seed)
-            _lent.append(seed)
+            _lent.seeds.append(seed)
             try:
                 yield
             finally:
-                _lent.pop()
+                _lent.seeds.pop()
                 random.setstate(python_state)
                 np.random.set_state(numpy_state)  # noqa: NPY002
 
@@ -86,9 +93,10 @@ def brief_randomness(seed: int) -> Iterator[None]:
     """As `global_randomness`, and faster inside one: there is one for every batch that is read.
 
     To copy NumPy's state takes longer than to read a small batch, so another bit generator is put in its place. The one
-    thing that the generator outside then loses is the second of two normal numbers, which NumPy draws together.
+    thing that the generator outside then loses is the second of two normal numbers, which NumPy draws together. A
+    thread that has lent nothing itself waits for its turn.
     """
-    if not _lent or _has_accelerator():
+    if not _lent.seeds or _has_accelerator():
         with global_randomness(seed):
             yield
         return

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread, get_ident
 from typing import Any
 
 import pytest
 import torch
 
 import esgd
-from esgd.randomness import global_randomness
+from esgd import randomness
+from esgd.randomness import brief_randomness, global_randomness
 from tests.small import classify, dropout_mlp
 
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=2)
@@ -66,3 +67,42 @@ def test_randomness_that_is_lent_is_lent_to_one_thread_at_a_time() -> None:
             return [float(torch.rand(())) for _ in range(50)]
 
     assert together(draw) == [draw(seed) for seed in range(4)]
+
+
+class WatchedTurn:
+    """The real lock; says when a second thread asks for it."""
+
+    def __init__(self, turn: Any) -> None:
+        self.turn, self.owner, self.asked = turn, get_ident(), Event()
+
+    def __enter__(self) -> None:
+        if get_ident() != self.owner:
+            self.asked.set()
+        self.turn.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.turn.release()
+
+
+def test_a_brief_loan_of_another_thread_waits_until_this_ones_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either event wakes the first thread: a wrong loan that has begun, or a right one that asks for its turn."""
+    turn, drawn, over = WatchedTurn(randomness.TURN), list[float](), Event()
+    monkeypatch.setattr(randomness, "TURN", turn)
+
+    def beside() -> None:
+        with brief_randomness(5):
+            turn.asked.set()
+            assert over.wait(60)
+            drawn.append(float(torch.rand(())))
+
+    thread = Thread(target=beside)
+    with global_randomness(1):
+        thread.start()
+        assert turn.asked.wait(60)
+        first = float(torch.rand(()))
+    over.set()
+    thread.join()
+    with global_randomness(1):
+        assert first == float(torch.rand(()))
+    with global_randomness(5):
+        assert drawn == [float(torch.rand(()))]
