@@ -40,9 +40,11 @@ def to_device(batch: Any, device: torch.device) -> Any:
         return {name: to_device(item, device) for name, item in batch.items()}
     if isinstance(batch, list):
         return [to_device(item, device) for item in batch]
+    if isinstance(batch, torch.Size):
+        return batch
     if isinstance(batch, tuple):
         moved = [to_device(item, device) for item in batch]
-        return tuple(moved) if type(batch) is tuple else type(batch)(*moved)
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
     return batch.to(device) if isinstance(batch, Movable) else batch
 
 

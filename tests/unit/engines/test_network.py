@@ -272,12 +272,22 @@ class Pair(NamedTuple):
     y: Tensor
 
 
+class Several(tuple[Tensor, ...]):
+    """A tuple of a type of its own, which has no names."""
+
+
 @pytest.mark.parametrize(
     "batch",
-    [Pair(torch.ones(1), torch.ones(1)), (pack_sequence([torch.ones(2, 1)]), torch.ones(1))],
-    ids=["pair", "packed"],
+    [
+        Pair(torch.ones(1), torch.ones(1)),
+        Several([torch.ones(1), torch.ones(1)]),
+        torch.ones(2, 3).max(dim=1),
+        torch.Size([2, 3]),
+        (pack_sequence([torch.ones(2, 1)]), torch.ones(1)),
+    ],
+    ids=["pair", "several", "maximum", "size", "packed"],
 )
-def test_named_tuples_and_packed_sequences_reach_the_device_unchanged(batch: Any) -> None:
+def test_tuples_of_every_type_and_packed_sequences_reach_the_device_unchanged(batch: Any) -> None:
     moved = a_network().computing.to_device(batch)
     assert type(moved) is type(batch)
     assert str(moved) == str(batch)
