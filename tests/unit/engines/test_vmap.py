@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -517,6 +518,31 @@ def test_a_recorded_function_says_what_the_function_says() -> None:
     assert len(calls) == before, "it was played back"
     assert traced("key", x, (torch.randn(1, 2), 0.0)).shape == (2, 2)
     assert len(calls) == before + 1, "another shape is another function"
+
+
+@pytest.mark.parametrize("compile_", [False, True])
+def test_a_function_of_a_batch_with_a_value_that_has_no_hash_is_called_as_it_is(compile_: bool) -> None:
+    traced, x = Traced(lambda x, batch: x * len(batch[1]), nn.Identity(), compile=compile_), torch.randn(4)
+    for _ in range(3):
+        assert torch.equal(traced("key", x, (x, np.array(["cat", "dog"]))), 2 * x)
+
+
+def test_a_type_error_of_the_function_itself_is_raised() -> None:
+    def function(x: Tensor) -> Tensor:
+        raise TypeError("the function's own")
+
+    with pytest.raises(TypeError, match="the function's own"):
+        Traced(function, nn.Identity())("key", torch.randn(4))
+
+
+def test_fitness_parts_with_an_array_of_names_are_scored_as_by_loop() -> None:
+    x, y = random_data(70, seed=1)
+    parts = [(x[some], {"y": y[some], "names": np.array(["cat"] * 35)}) for some in (slice(35), slice(35, 70))]
+
+    def loss(output: Tensor, target: Any) -> Tensor:
+        return F.cross_entropy(output, target["y"] if isinstance(target, dict) else target)
+
+    equals_loop(esgd.Supervised(mlp, loss, train=random_data(48), fitness=lambda: parts, batch_size=16), [SGD] * 3)
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,10 @@ class Traced:
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
         """Call it; `key` stands for all arguments but the last, the batch, whose form is looked at."""
         key = (key, *form(arguments[-1]))
-        known = key in self._recordings
+        try:
+            known = key in self._recordings
+        except TypeError:  # the batch has a value without a hash, such as an array of NumPy
+            return self._function(*arguments)
         if not known and len(self._recordings) >= REMEMBERED:
             return self._function(*arguments)  # so many shapes: none of them comes often
         if self._compile and not known:
