@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from esgd._limits import shortage
 from esgd._tensors.batches import copied
 from esgd.engines.contract import Score, in_groups
 from esgd.engines.fitness import REFUSALS, Networks, Scorer
-from esgd.errors import FitnessError, TaskError, shown
+from esgd.errors import EsgdError, FitnessError, TaskError, shown
 from esgd.genome import Buffers
 from esgd.protocols import Batch, ScoresOutputs
 
@@ -43,8 +44,13 @@ def score_scaled(scorer: Scorer, networks: MultipliesOutputs, scales: Sequence[f
         every = (1.0, *scales)
         try:
             return [list(each) for each in in_groups(scorer.score(NetworksByScale(networks, every)), len(every))]
-        except (*REFUSALS, FitnessError):
+        except FitnessError:
             pass  # of an output that no network has; what is wrong with the networks themselves is said below
+        except (EsgdError, torch.OutOfMemoryError):
+            raise
+        except REFUSALS as error:
+            if shortage(error):
+                raise
     return [[score] for score in scorer.score(networks)]
 
 

@@ -17,7 +17,9 @@ import esgd
 from esgd._algorithm.initialization import prepare
 from esgd.engines import Loop, Vmap
 from esgd.engines.computing import Computing
+from esgd.engines.fitness import Scorer
 from esgd.engines.network import Network
+from esgd.engines.scaled_scores import score_scaled
 from esgd.operators import BestOfLooks, Never, Uninterrupted
 from esgd.operators.rescaling import SCALES, best_scales
 from esgd.species import Sgd
@@ -374,6 +376,46 @@ def test_a_task_of_ones_own_is_rescaled_as_supervised_is() -> None:
         for task in (own, classify())
     )
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        esgd.errors.TaskError("the output is no tensor"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_is_none_of_the_scaled_output_is_raised(error: Exception) -> None:
+    raised: list[Exception] = []
+
+    def output_fitness(output: Tensor, batch: Any) -> Tensor:
+        for each in raised:
+            raise each
+        return classify().output_fitness(output, batch)
+
+    own: Any = OfAnOutput(output_fitness)
+    network = Network(prepare(own, esgd.Recipe(), 0), Computing(device="cpu"))
+    assert network.output_layer
+    raised.append(error)
+    with pytest.raises(type(error), match=str(error)):
+        score_scaled(Scorer(own), network, (0.5,))
+
+
+def test_an_output_that_is_refused_when_it_is_scaled_leaves_the_score_of_the_network() -> None:
+    def output_fitness(output: Tensor, batch: Any) -> Tensor:
+        if network and not torch.equal(output, network[0].module(batch[0])):
+            raise ValueError("an output that no network has")
+        return classify().output_fitness(output, batch)
+
+    own: Any = OfAnOutput(output_fitness)
+    network = list[Network]()
+    made = Network(prepare(own, esgd.Recipe(), 0), Computing(device="cpu"))
+    assert made.output_layer
+    network.append(made)
+    ((score,),) = score_scaled(Scorer(own), made, (0.5,))
+    assert score.fitness == pytest.approx(mean_fitness(classify(), made.module))
 
 
 # The choice of a scale
