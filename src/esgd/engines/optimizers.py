@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from esgd._limits import shortage
 from esgd.errors import RecipeError, shown
 from esgd.genome import Genome
 from esgd.groups import Change, resolved
@@ -58,6 +59,8 @@ def build_optimizer(
     try:
         optimizer = cls(grouped, **policy.hyper, **faster)  # type: ignore[arg-type]
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        if shortage(error):
+            raise  # the engine says which
         raise RecipeError(
             f"{cls.__name__} refuses {shown(dict(policy.hyper))}: {error}. The species draws keyword arguments of that "
             f"class; correct its `hyper` ranges."

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -74,6 +75,30 @@ def conv_net() -> nn.Module:
         nn.Flatten(),
         nn.Linear(4, CLASSES),
     )
+
+
+# Memory
+
+
+class Spacious(torch.optim.SGD):
+    """There is memory for two of them at a time."""
+
+    alive: ClassVar[weakref.WeakSet[Spacious]] = weakref.WeakSet()
+    refused: ClassVar[list[int]] = []
+
+    def __init__(self, *given: Any, **hyper: Any) -> None:
+        if len(Spacious.alive) == 2:
+            Spacious.refused.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        super().__init__(*given, **hyper)
+        Spacious.alive.add(self)
+
+
+def test_a_chunk_is_halved_if_there_is_no_memory_for_its_optimizers() -> None:
+    Spacious.refused.clear()
+    policy = Policy(optimizer=f"{Spacious.__module__}:Spacious", hyper={"lr": 0.1, "momentum": 0.9})
+    equals_loop(classify(), [policy] * 4, chunk=4)
+    assert len(Spacious.refused) == 1, "two rows have room: the first attempt keeps no memory"
 
 
 # Optimizers

@@ -121,22 +121,25 @@ class BatchedKernel:
         if len(starts) == 1:
             return self._train_one_by_one(starts, policies, seeds, step)
         self.batched.unused = self._unused_under(policies[0].settings)
-        trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_scaled)
+        trajectory, short = None, False
         try:
+            trajectory = BatchedTrajectory(self.batched, starts, policies, seeds, step, score=self._score_scaled)
             return trajectory.outcome(step.backoff(trajectory, step.epochs))
         except UnstackableError:
             pass
         except torch.OutOfMemoryError:  # on a GPU that others use too, or with a chunk that is too large for it
-            del trajectory
-            half = len(starts) // 2
-            halves = (slice(half), slice(half, None))
-            return _joined([self.train(starts[part], policies[part], seeds[part], step) for part in halves])
+            short = True
         except EsgdError:
             raise
-        except REFUSALS:
-            if not trajectory.chunk.overflowed():  # one row's NaN, refused by network or loss, must not end the others
+        except REFUSALS:  # one row's NaN, refused by network or loss, must not end the others
+            if trajectory is None or not trajectory.chunk.overflowed():
                 raise
-        return self._train_one_by_one(starts, policies, seeds, step)
+        if not short:
+            return self._train_one_by_one(starts, policies, seeds, step)
+        del trajectory  # and here, outside of `except`, the error does not keep it alive either
+        half = len(starts) // 2
+        halves = (slice(half), slice(half, None))
+        return _joined([self.train(starts[part], policies[part], seeds[part], step) for part in halves])
 
     def _train_one_by_one(
         self, starts: Sequence[NetworkState], policies: Sequence[Policy], seeds: Sequence[Seeds], step: Step
