@@ -248,6 +248,16 @@ def test_a_message_with_open_files_arrives_whole() -> None:
     assert open_files() == before
 
 
+@pytest.mark.timeout(60)
+def test_open_files_of_a_process_that_has_died_are_not_waited_for() -> None:
+    left, right = (Channel(end) for end in socket.socketpair())
+    left.connection.send_bytes((1).to_bytes(4) + b"x")  # one open file is to follow
+    left.close()
+    with pytest.raises(EOFError):
+        right.receive()
+    right.close()
+
+
 # In a run
 
 

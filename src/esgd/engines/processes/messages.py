@@ -145,7 +145,9 @@ class Channel:
         expected = int.from_bytes(message[:4])
         descriptors = list[int]()
         while len(descriptors) < expected:
-            _, some, flags, _ = socket.recv_fds(self.socket, 1, PASSED_AT_ONCE)
+            came, some, flags, _ = socket.recv_fds(self.socket, 1, PASSED_AT_ONCE)
+            if not came:  # the other side has died after its message
+                raise EOFError
             descriptors += some
             if flags & socket.MSG_CTRUNC:  # the others are lost, and would be waited for for ever
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
