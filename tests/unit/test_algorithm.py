@@ -183,6 +183,20 @@ def test_a_start_of_another_size_is_refused() -> None:
         run(classify(), resume=population[:3])
 
 
+def test_a_start_of_another_size_is_refused_before_it_is_scored() -> None:
+    population, samples = run(classify())[-1].population, list[int]()
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        samples.append(len(y))
+        return F.cross_entropy(output, y)
+
+    task = Supervised(mlp, loss, train=random_data(48), fitness=FITNESS, batch_size=16)
+    samples.clear()
+    with pytest.raises(RecipeError, match="the start has 3 individuals"):
+        run(task, resume=population[:3])
+    assert not samples
+
+
 def frozen_base() -> nn.Module:
     network = mlp()
     network[0].requires_grad_(False)

@@ -77,6 +77,16 @@ def rows_at_once(recipe: Recipe) -> int:
     return 3 if continues(recipe.baggage) else 2
 
 
+def check_size(population: Population, recipe: Recipe, k: int) -> None:
+    """Refuse to start generation k + 1 from a population of another size than its own."""
+    if len(population) != (expected := recipe.population_of(k + 1)):
+        own = f" A run continues by its own rules with result.recipe.extended({k + 10})." if k else ""
+        raise RecipeError(
+            f"the start has {len(population)} individuals, but generation {k + 1} of this recipe trains "
+            f"{expected}. Give a population of that size, or set population={len(population)}.{own}"
+        )
+
+
 Beginning = tuple[State, Population, str]
 
 
@@ -86,10 +96,12 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
     Returns where the run sets out from, the immigrants, scored once, and why the guarantee is waived, or nothing.
     """
     if isinstance(resume, State):
+        check_size(resume.population, recipe, resume.k)
         state = replace(resume, mark=None)  # the time since then is not of the run
     else:
         check_room(setup, recipe)
         founding = _founding(session, setup, recipe, resume)
+        check_size(founding, recipe, 0)
         try:
             population = scored(session, founding)
         except EsgdError:
@@ -105,12 +117,6 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
         noted = Noted(pending=(*look(setup), *pending))
         state = State(0, population, population.champion, noted=noted, mark=setup.begun)
     population = state.population
-    if len(population) != (expected := recipe.population_of(state.k + 1)):
-        own = f" A run continues by its own rules with result.recipe.extended({state.k + 10})." if state.k else ""
-        raise RecipeError(
-            f"the start has {len(population)} individuals, but generation {state.k + 1} of this recipe trains "
-            f"{expected}. Give a population of that size, or set population={len(population)}.{own}"
-        )
     check_start(population)
     foreign = founders(setup.genome, [partial(loaded, setup.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
