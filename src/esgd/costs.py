@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from esgd._algorithm.initialization import prepare, rows_at_once
+from esgd._algorithm.initialization import prepare, rows_at_once, rows_kept
 from esgd._algorithm.steps import drawn, sgd_step
 from esgd._serialization import encode
 from esgd.engines.auto import suited_loop
@@ -101,7 +101,7 @@ def cost(
         "sgd_epochs": sgd_epochs,
         "fitness_evaluations": looks,
         "memory_bytes": rows_at_once(recipe) * (mu + 1) * row,
-        "checkpoint_bytes": KEPT_CHECKPOINTS * (rows_at_once(recipe) - 1) * (mu + 1) * row,
+        "checkpoint_bytes": KEPT_CHECKPOINTS * rows_kept(recipe) * (mu + 1) * row,
         "seconds_per_epoch": epoch,
         "seconds_per_evaluation": evaluation,
         "seconds": seconds,

@@ -15,7 +15,7 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
-from esgd._algorithm.initialization import Origin, prepare, rows_at_once
+from esgd._algorithm.initialization import Origin, prepare, rows_kept
 from esgd._algorithm.steps import drawn
 from esgd._text.wording import duration
 from esgd.budget import Budget, is_budget, seconds_in
@@ -153,7 +153,7 @@ def _timed(recipe: Recipe, setup: Setup, speed: Speed, seconds: float, steps: in
 
     def beside_sgd(stage: Stage) -> float:
         looks = stage.population * measurements(recipe.backoff, stage.sgd_epochs) + expected_evaluations(recipe, stage)
-        saved = FILES + rows_at_once(recipe) * (stage.survivors + 1) * row / DISK
+        saved = FILES + (1 + rows_kept(recipe)) * (stage.survivors + 1) * row / DISK
         return speed.looks(looks) + speed.look + saved  # the test split is taken to be as large as the fitness
 
     rest = [beside_sgd(replace(stage, last=False)) for stage in stages]

@@ -248,6 +248,11 @@ class Recipe:
         return max(map(self.population_of, generations)), max(map(self.offspring_of, generations))
 
     @property
+    def wants_ends(self) -> bool:
+        """Whether the end of a trajectory that was backed off is a candidate or a mate."""
+        return self.survival.wants_ends or self.mates_from(Role.END)
+
+    @property
     def wants_every_end(self) -> bool:
         """Whether the end of a trajectory is a candidate or a mate also where an earlier place was kept."""
         return bool(getattr(self.survival, "wants_every_end", False)) or self.mates_from(Role.END)

@@ -149,6 +149,16 @@ def test_where_sgd_stands_needs_memory_too(monkeypatch: pytest.MonkeyPatch) -> N
         list(library.evolve(task_with(F.cross_entropy), continued, seed=0, engine="loop"))
 
 
+def test_ends_that_compete_need_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = 4 * sum(parameter.numel() for parameter in task_with(F.cross_entropy).model().parameters())
+    monkeypatch.setattr("esgd._algorithm.initialization.available_memory", lambda: 4.5 * 100 * row)
+    recipe = library.Recipe(population=100, offspring=0, mates=1, generations=1, sgd_epochs=1)
+    competing = replace(recipe, survival=library.operators.Elitist(rest=library.operators.trajectories))
+    with pytest.raises(EngineError, match="GB of memory"):
+        list(library.evolve(task_with(F.cross_entropy), competing, seed=0, engine="loop"))
+    list(library.evolve(task_with(F.cross_entropy), replace(competing, evolution_steps=0), seed=0, engine="loop"))
+
+
 OWN = """
 import os, signal
 from pathlib import Path

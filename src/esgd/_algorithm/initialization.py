@@ -71,10 +71,20 @@ def check_room(setup: Setup, recipe: Recipe) -> None:
         )
 
 
+ENDS = 3
+"""Further rows of each individual where the ends of trajectories compete: its end, and both in the one tensor that has
+all candidates."""
+
+
+def rows_kept(recipe: Recipe) -> int:
+    """Rows that each individual has between generations: itself, and where its SGD stands, if it continues there."""
+    return 2 if continues(recipe.baggage) else 1
+
+
 def rows_at_once(recipe: Recipe) -> int:
-    """Rows that each individual has in memory: in two populations, while one is made from the other, and where its SGD
-    stands, if it continues from there. The states of optimizers are not counted."""
-    return 3 if continues(recipe.baggage) else 2
+    """Rows that each individual has in memory while one population is made from another. The states of optimizers are
+    not counted."""
+    return rows_kept(recipe) + 1 + (ENDS if recipe.evolution_steps > 0 and recipe.wants_ends else 0)
 
 
 def check_size(population: Population, recipe: Recipe, k: int) -> None:

@@ -56,7 +56,7 @@ def sgd_step(stage: Stage, recipe: Recipe) -> Step:
         backoff=recipe.backoff,
         before=stage.before,
         total=stage.total,
-        keep_ends=stage.evolution_steps > 0 and (recipe.survival.wants_ends or recipe.mates_from(Role.END)),
+        keep_ends=stage.evolution_steps > 0 and recipe.wants_ends,
         anchor=recipe.anchor,
         keep_every_end=stage.evolution_steps > 0 and recipe.wants_every_end,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from torch.nn import functional as F
 
 import esgd
 from esgd import Loop, Pool, Vmap
+from esgd._algorithm.initialization import rows_at_once
+from esgd.engines.dispatch import Dispatcher
 from esgd.genome import Genome
+from esgd.operators import Elitist, Fresh, Uninterrupted, trajectories
 from esgd.progress.text import Silent
 from esgd.species import Fixed
 from tests.small import random_data
@@ -101,3 +105,28 @@ def test_the_number_of_offspring_takes_no_memory() -> None:
         list(esgd.evolve(task(), recipe, seed=0, engine=Loop(threads=1), tick=count.tick))
         peaks.append(count.peak)
     assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("engine", [Loop(threads=1), Vmap(chunk=2, threads=1)], ids=str)
+@pytest.mark.parametrize("baggage", [Uninterrupted(), Fresh()], ids=str)
+def test_as_many_rows_are_alive_as_are_counted_where_ends_compete(
+    engine: Any, baggage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(
+        RECIPE,
+        survival=Elitist(rest=trajectories),
+        baggage=baggage,
+        species=Fixed(policy=esgd.Policy(optimizer="sgd", hyper={"lr": 50.0})),  # so that all are backed off
+    )
+    count, unite = Count(), Dispatcher.unite
+
+    def counted(*given: Any) -> Any:
+        united = unite(*given)
+        count.peak = max(count.peak, rows_alive() - count.before)
+        return united
+
+    monkeypatch.setattr(Dispatcher, "unite", counted)
+    for generation in esgd.evolve(task(), recipe, seed=0, engine=engine):
+        assert generation.backed_off == MU
+        del generation
+    assert (rows_at_once(recipe) - 0.2) * MU <= count.peak <= (rows_at_once(recipe) + TARGET - 2) * MU
