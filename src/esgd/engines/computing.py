@@ -68,6 +68,15 @@ class Computing:
                 f"device that this PyTorch build and this machine have."
             ) from error
 
+    def check_network(self, dtype: torch.dtype) -> None:
+        """Refuse a precision that a network of this dtype would not be computed in."""
+        if self.precision == "bf16" and dtype == torch.float64:
+            raise RecipeError(
+                f"precision={self.precision!r} has no effect on this network, whose parameters are float64: autocast "
+                f"leaves float64 as it is. Use precision='float32', which computes in the network's own dtype, or "
+                f"return the network from make_model in float32."
+            )
+
     def to_device(self, batch: Batch) -> Batch:
         """The batch on this device, in this layout."""
         moved = to_device(batch, torch.device(self.device))

@@ -94,6 +94,19 @@ def test_what_cannot_be_is_refused_by_name_and_value(engine: Any, wrong: dict[st
         engine(**wrong)
 
 
+@pytest.mark.usefixtures("warm_workers")
+@pytest.mark.parametrize(
+    "engine",
+    [Loop(precision="bf16"), Vmap(precision="bf16"), Pool(inner=Loop(precision="bf16"), workers=1)],
+    ids=lambda engine: type(engine).__name__,
+)
+def test_bf16_is_refused_for_a_network_that_autocast_leaves_alone(engine: Any) -> None:
+    (x, y), (other, of_other) = random_data(48), random_data(70, seed=1)
+    task = classify(lambda: mlp().double(), train=(x.double(), y), fitness=(other.double(), of_other))
+    with pytest.raises(RecipeError, match="precision='bf16' has no effect.*are float64.*Use precision='float32'"):
+        next(esgd.evolve(task, RECIPE, seed=0, engine=engine))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(RecipeError, match="device='cuda' cannot be used here"):
