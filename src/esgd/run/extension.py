@@ -35,6 +35,19 @@ def parts_before(manifest: Mapping[str, Any], k: int) -> list[Any]:
     return [part for part in manifest.get(EXTENDED, ()) if part["after"] < k]
 
 
+def last_extension(manifest: Mapping[str, Any]) -> int:
+    """The generation after which a run was last extended; 0 if it never was."""
+    parts = manifest.get(EXTENDED)
+    return int(parts[-1]["after"]) if parts else 0
+
+
+def planned_generations(manifest: Mapping[str, Any]) -> int:
+    """How many generations a run has at its end, fine-tuning included; 0 where the recipe does not say."""
+    recipe = manifest["recipe"]
+    planned = recipe.get("generations")
+    return planned + ("fine_tuning" in recipe) if isinstance(planned, int) else 0
+
+
 def is_extended(value: Any) -> bool:
     """Whether a value can be `extended` of a manifest: parts with rising last generations."""
     if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):

@@ -6,7 +6,7 @@
     checkpoint/000007/  the state after generation 7; the last two are kept
     checkpoint/history.jsonl  a copy of the history, a line ahead while a generation is saved
     model.safetensors   the fittest network so far
-    SHA256SUMS          when the run is finished: what `sha256sum -c` and `esgd verify` check
+    SHA256SUMS          when the run has ended: what `sha256sum -c` and `esgd verify` check
     stop.json           which rules may stop the run, and why it was stopped early, if so
     report.html         what happened, for people
 
@@ -34,7 +34,7 @@ from esgd.generation import Growing, State
 from esgd.genome import Genome
 from esgd.run import checkpoint
 from esgd.run.checksums import SUMS, write_sums
-from esgd.run.extension import extended
+from esgd.run.extension import extended, last_extension, planned_generations
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
 from esgd.run.line import timing_fault
@@ -79,6 +79,11 @@ class RunFolder:
     def model_file(self) -> Path:
         return self.path / MODEL
 
+    @property
+    def has_saved(self) -> bool:
+        """Whether a run has saved something here."""
+        return any(map(_is_there, (self.history_file, self.checkpoints, self.path / SUMS)))
+
     @contextmanager
     def locked(self) -> Iterator[RunFolder]:
         """Create the folder if need be, and keep other processes out."""
@@ -118,7 +123,7 @@ class RunFolder:
         `defaults` are those of a recipe: a run of an earlier version did not write inputs that it did not have.
         """
         known = self.manifest()
-        if known is None or not (_is_there(self.history_file) or _is_there(self.checkpoints)):
+        if known is None or not self.has_saved:
             return None, False
         whence = {RESUMED: known.get(RESUMED)}  # what it began with is in the folder, and need not be given again
         found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
@@ -170,9 +175,12 @@ class RunFolder:
         """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning. The
         history is made to say the same.
 
-        `manifest` is that of this run; `allow` has the packages whose code a checkpoint may name.
+        `manifest` is that of this run; `allow` has the packages whose code a checkpoint may name. A finished run
+        without a checkpoint that is whole is refused: to begin again would overwrite its model.
         """
         state, damaged = self.read(genome, manifest, allow=allow)
+        if state is None and RESUMED not in manifest:  # what that began with has to be given again
+            self._check_unfinished(manifest, damaged)
         lines, altered = self._mend_history(state.history if state else ())
         return state and replace(state, history=Growing(lines)), damaged + altered
 
@@ -188,6 +196,21 @@ class RunFolder:
             except checkpoint.DamagedError as error:
                 damaged.append(str(error))
         return None, damaged
+
+    def _check_unfinished(self, manifest: Mapping[str, Any], damaged: Sequence[str]) -> None:
+        """Refuse a run that has ended, when none of its checkpoints is whole."""
+        done = len(_found(self.history_file).lines)
+        if not _is_there(self.path / SUMS) and not 0 < planned_generations(manifest) <= done:
+            return
+        after = last_extension(manifest)
+        extended_after = f", which was extended after generation {after}," if after else ""
+        raise RunError(
+            f"{str(self.path)!r} has a finished run{extended_after} and no checkpoint that is whole, so its population "
+            f"cannot be returned. {' '.join(damaged) or f'{self.checkpoints} has none.'} Nothing was changed: to begin "
+            f"again would overwrite the run. Its fittest network is in {MODEL}. Restore checkpoint/{after or done:06d}"
+            f"{' or a later one' if after else ''} from a copy, or choose another folder; to train again, delete this "
+            f"one."
+        )
 
     def adopt(self, state: State, *, run: str) -> None:
         """Save the state of another run, which this one continues."""

@@ -194,11 +194,56 @@ def test_a_half_written_history_line_costs_one_generation(folder: Path) -> None:
     assert [line["fitness"] for line in again.history] == [line["fitness"] for line in whole.history]
 
 
+def damage_checkpoints(folder: Path) -> None:
+    for path in (folder / "checkpoint").glob("0*"):
+        (path / "state.json").write_text("{}")
+
+
+def delete_checkpoints(folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoint")
+
+
+def delete_checkpoints_and_checksums(folder: Path) -> None:
+    delete_checkpoints(folder)
+    (folder / "SHA256SUMS").unlink()
+
+
+def delete_checkpoints_and_history(folder: Path) -> None:
+    delete_checkpoints(folder)
+    (folder / "history.jsonl").unlink()
+
+
+@pytest.mark.parametrize("stop", [(), esgd.stopping.Target(100.0)], ids=["whole", "stopped early"])
+@pytest.mark.parametrize(
+    "damage",
+    [damage_checkpoints, delete_checkpoints, delete_checkpoints_and_checksums, delete_checkpoints_and_history],
+)
+def test_a_finished_run_without_a_whole_checkpoint_is_refused_and_left_as_it_is(
+    folder: Path, damage: Callable[[Path], None], stop: object
+) -> None:
+    damage(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="has a finished run and no checkpoint that is whole.*model.safetensors") as told:
+        fit(folder, stop=stop)
+    assert str(folder) in str(told.value)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_a_rule_has_stopped_is_not_begun_again_without_its_checkpoints(tmp_path: Path) -> None:
+    fit(tmp_path / "run", stop=esgd.stopping.Target(100.0))
+    delete_checkpoints(tmp_path / "run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(RunError, match="has a finished run and no checkpoint that is whole"):
+        fit(tmp_path / "run")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
 @pytest.mark.slow
 def test_a_run_without_any_whole_checkpoint_begins_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = fit(folder)
-    for path in (folder / "checkpoint").glob("0*"):
-        (path / "state.json").write_text("{}")
+    rewind(folder, 2)
+    (folder / "SHA256SUMS").unlink()
+    damage_checkpoints(folder)
     again = fit(folder, progress=True)
     assert "Continuing from generation 0" in capsys.readouterr().err
     assert torch.equal(again.population.rows, whole.population.rows)
