@@ -13,6 +13,7 @@ from esgd._algorithm.range_finding import told
 from esgd._algorithm.recorder import measured_names
 from esgd._fit.how_to_continue import farewell, stopped
 from esgd._fit.opening import Opened
+from esgd._fit.rescoring import check_unchanged
 from esgd._signals import deferred_signals
 from esgd.algorithm import generations
 from esgd.callbacks import Watchers
@@ -89,6 +90,8 @@ class Training:
         over = self.recipe.out_of_time(self.done, self.history)
         self.why = self.around.watchers.begin(subject, None if self.is_complete or over else self.state) or over
         if self.is_complete or self.why:
+            if self.state is not None:
+                check_unchanged(self.state, self.setup, self.opened.choice.engine, self.around.reports.tick)
             return
         if self.opened.choice.why:
             self.around.reports.say(self.opened.choice.why)

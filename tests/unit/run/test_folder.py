@@ -342,6 +342,61 @@ def test_a_run_does_not_go_on_when_the_same_name_computes_something_else(tmp_pat
         fit(tmp_path / "run", task=changing)
 
 
+class Switched(nn.Module):
+    """A network whose forward pass can be changed, with the same layers."""
+
+    act = staticmethod(torch.tanh)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.act(self.first(x)))
+
+
+def own_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output, target)
+
+
+def doubled_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return 2 * F.cross_entropy(output, target)
+
+
+doubled_loss.__qualname__ = own_loss.__qualname__
+doubled_loss.__name__ = own_loss.__name__
+
+
+def switched(loss: Callable[..., torch.Tensor] = own_loss) -> esgd.Supervised:
+    return esgd.Supervised(Switched, loss, train=(X, Y), fitness=(X, Y), batch_size=16)
+
+
+@pytest.mark.parametrize("stop", [(), esgd.stopping.Target(100.0)], ids=["whole", "stopped early"])
+@pytest.mark.parametrize("changed", ["loss", "network"])
+def test_a_finished_run_is_not_returned_for_another_loss_or_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, stop: object
+) -> None:
+    whole = fit(tmp_path / "run", task=switched(), stop=stop)
+    assert fit(tmp_path / "run", task=switched(), stop=stop).fitness == whole.fitness
+    if changed == "network":
+        monkeypatch.setattr(Switched, "act", staticmethod(torch.cos))
+    other = switched(doubled_loss if changed == "loss" else own_loss)
+    with pytest.raises(FitnessError, match="the loss, the fitness data or the network's code has changed"):
+        fit(tmp_path / "run", task=other, stop=stop)
+
+
+def test_a_finished_run_with_a_noisy_fitness_is_returned(tmp_path: Path) -> None:
+    calls = [0]
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return (1 + 0.01 * calls[0]) * F.cross_entropy(output, target)
+
+    whole = fit(tmp_path / "run", task=switched(loss))
+    assert whole.history[-1]["guarantee"] == "waived"
+    assert fit(tmp_path / "run", task=switched(loss)).fitness == whole.fitness
+
+
 def test_a_report_that_cannot_be_written_does_not_cost_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

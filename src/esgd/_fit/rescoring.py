@@ -1,0 +1,23 @@
+"""Whether a run that has ended still has the fitness that it was trained with."""
+
+from __future__ import annotations
+
+from esgd.generation import State
+from esgd.guarantee import check_same_fitness
+from esgd.population import Birth
+from esgd.protocols import Engine, Setup, Tick
+from esgd.randomness import TURN
+
+
+def check_unchanged(state: State, setup: Setup, engine: Engine, tick: Tick) -> None:
+    """Score the fittest individual of a run that has ended once more, as a run that continues does; another fitness is
+    refused. Where the guarantee was waived, as for a noisy fitness, a difference says nothing, and nothing is scored.
+    """
+    if state.history[-1]["guarantee"] != "held":
+        return
+    population = state.population
+    leader = population.order[0]
+    known = population.births[leader]
+    with TURN, engine.open(setup, tick) as session:
+        scores = session.evaluate(population, [Birth(id=known.id, mates=(leader,), founder=known.founder)])
+    check_same_fitness(state.history[-1], float(population.fitness[leader]), float(scores.fitness[0]))
