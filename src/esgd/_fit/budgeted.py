@@ -17,12 +17,15 @@ from esgd.engines.auto import EngineChoice
 from esgd.engines.choose import requested
 from esgd.engines.computing import Computing
 from esgd.errors import RecipeError, RunError
+from esgd.genome import Genome, build
 from esgd.planning import check_recipe, plan, recipe_of_work, spent
 from esgd.protocols import Engine, Task
+from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.rules import named, ours, usual_work
 from esgd.run import RunFolder
 from esgd.run.manifest import RULES
+from esgd.run.model import describe_network
 from esgd.run.place import located
 
 USUAL_RULES = "ours"
@@ -64,7 +67,7 @@ def budgeted(
             )
         return recipe_of_work(task, recipe, budget, chosen), request
     trusted = {*allow, *packages(recipe), *packages(engine)}
-    known = _begun(located(run), recipe, rules, trusted) if run is not None else None
+    known = _planned(task, located(run), recipe, rules, seconds, trusted) if run is not None else None
     if run is not None and known is not None:
         return _continued(known, seconds, run, extend=extend), request
     begun = perf_counter()
@@ -78,11 +81,27 @@ def made_by(recipe: Recipe | None, rules: str | None) -> str | None:
     return None if recipe else rules or USUAL_RULES
 
 
-def _begun(path: Path, recipe: Recipe | None, rules: str | None, allow: Collection[str]) -> Recipe | None:
-    """The recipe of the run that has saved something here. It follows the rules that it began with."""
+def _planned(
+    task: Task, path: Path, recipe: Recipe | None, rules: str | None, seconds: float, allow: Collection[str]
+) -> Recipe | None:
+    """The recipe of the run in a folder. One that has saved nothing yet keeps its plan only if this is the same run."""
     folder = RunFolder(path)
-    manifest = folder.manifest()
-    if manifest is None or not (folder.history_file.exists() or folder.checkpoints.exists()):
+    if folder.has_saved:
+        return _begun(folder, recipe, rules, allow)
+    try:
+        known, manifest = _begun(folder, recipe, rules, allow), folder.manifest()
+    except RunError:
+        return None
+    if known is None or manifest is None or known.clock is None or known.clock.seconds != seconds:
+        return None
+    network = describe_network(Genome.of(build(task.model, Seeds(manifest["seed"]).at("init", 0))))
+    return known if (manifest["data"], manifest["network"]) == (task.describe(), network) else None
+
+
+def _begun(folder: RunFolder, recipe: Recipe | None, rules: str | None, allow: Collection[str]) -> Recipe | None:
+    """The recipe of the run that has begun here. It follows the rules that it began with."""
+    path, manifest = folder.path, folder.manifest()
+    if manifest is None:
         return None
     began = manifest.get(RULES, rules)  # earlier versions did not write it
     if rules is not None and rules != began:

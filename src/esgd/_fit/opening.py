@@ -19,7 +19,7 @@ from esgd.protocols import CopiesOne, Engine, Setup
 from esgd.recipe import Recipe
 from esgd.run.folder import NoFolder, RunFolder
 from esgd.run.manifest import RULES, START, describe, digest
-from esgd.run.model import check_frozen, check_start, describe_frozen, describe_start
+from esgd.run.model import check_frozen, check_start, describe_frozen, describe_network, describe_start
 
 UNWRITTEN = "not writable:"
 """How the kind of an engine begins that cannot be written down."""
@@ -55,19 +55,18 @@ def open_run(
     this = _identity(recipe, setup) | resumed(given, before) | _start(setup, given)
     this |= {RULES: rules} if recipe.clock else {}
     known, other = folder.begun(this, defaults=Recipe().described(), allow=trusted, extend=extend)
+    frozen = describe_frozen(setup.genome.template)
+    if known and not folder.has_saved and known.get("frozen") != frozen:
+        known = None  # nothing was trained yet, so it may be another network
     if known and folder.path is not None:
         check_frozen(known, setup.genome.template, folder.path)
         check_start(known, this.get(START), folder.path)
     choice = _choice(request, known, setup, recipe, trusted)
-    manifest = known or folder.claim(
-        describe(
-            this,
-            engine=_written(choice.engine),
-            why=choice.why,
-            origin=origin,
-            frozen=describe_frozen(setup.genome.template),
-        )
-    )
+    engine = _written(choice.engine)
+    manifest = known or folder.claim(describe(this, engine=engine, why=choice.why, origin=origin, frozen=frozen))
+    if known and not folder.has_saved and known["engine"] != engine:  # which has computed nothing yet
+        choice = replace(choice, why="")
+        manifest = folder.claim({**known, "engine": engine, "engine_because": ""})
     state, damaged = folder.latest(setup.genome, manifest, allow=trusted)
     if other and folder.path is not None:
         check_longer(recipe, state, folder.path)
@@ -81,13 +80,11 @@ def open_run(
 
 def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
     """What distinguishes a run from all others; its recipe says which recombination was chosen."""
-    genome = setup.genome
-    shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
     return {
         "recipe": settled(recipe, setup).described(),
         "seed": setup.seeds.root,
         "data": setup.task.describe(),
-        "network": {"layers": repr(genome.template), "parameters": shapes},
+        "network": describe_network(setup.genome),
     }
 
 

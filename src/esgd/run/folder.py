@@ -29,7 +29,7 @@ from typing import Any
 import tomli_w
 from filelock import FileLock, Timeout
 
-from esgd.errors import RunError
+from esgd.errors import RecipeError, RunError
 from esgd.generation import Growing, State
 from esgd.genome import Genome
 from esgd.run import checkpoint
@@ -38,7 +38,7 @@ from esgd.run.extension import extended, last_extension, planned_generations
 from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
 from esgd.run.line import timing_fault
-from esgd.run.manifest import MANIFEST, RESUMED, differences, digest, read_manifest
+from esgd.run.manifest import MANIFEST, RESUMED, START, differences, digest, read_manifest
 from esgd.run.model import holds_model, write_model
 from esgd.run.place import located
 from esgd.run.stop import STOP, Stop, write_stop
@@ -117,16 +117,23 @@ class RunFolder:
         allow: Collection[str] = (),
         extend: bool = False,
     ) -> tuple[dict[str, Any] | None, bool]:
-        """The manifest of the run that has saved something here, or None where none has; another run is refused. And
-        whether it has another recipe, which is accepted only to `extend` it.
+        """The manifest of the run that has begun here, or None where none has; another run is refused, if it has saved
+        something. And whether it has another recipe, which is accepted only to `extend` it.
 
         `defaults` are those of a recipe: a run of an earlier version did not write inputs that it did not have.
         """
         known = self.manifest()
-        if known is None or not self.has_saved:
+        if known is None:
             return None, False
         whence = {RESUMED: known.get(RESUMED)}  # what it began with is in the folder, and need not be given again
-        found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
+        try:
+            found = differences(known, {**whence, **identity}, defaults=defaults, allow=allow)
+        except RecipeError:
+            if self.has_saved:
+                raise
+            return None, False
+        if not self.has_saved:
+            return (None if found or identity.get(START) != known.get(START) else known), False
         of_recipe = all(each.startswith("recipe.") for each in found)
         if found and not (extend and of_recipe):
             shown = "\n  ".join(each if len(each) <= WIDTH else f"{each[: WIDTH - 2]} …" for each in found[:LINES])
@@ -304,6 +311,7 @@ class NoFolder:
     """For runs that are not kept: the same verbs, and nothing is written."""
 
     path: None = None
+    has_saved: bool = False
 
     def manifest(self) -> None:
         return None

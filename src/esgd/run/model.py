@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from esgd._serialization import digest
 from esgd.errors import RunError
-from esgd.genome import persistent_buffers
+from esgd.genome import Genome, persistent_buffers
 from esgd.run.files import open_to_read, replace_file
 from esgd.run.manifest import START
 
@@ -64,6 +64,12 @@ def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
     """The parameters that are not trained, by every name they have."""
     named = module.named_parameters(remove_duplicate=False)
     return {name: parameter.detach() for name, parameter in named if not parameter.requires_grad}
+
+
+def describe_network(genome: Genome) -> dict[str, Any]:
+    """Layers and parameters of the networks of a run, for its manifest."""
+    shapes = {name: list(shape) for name, shape in zip(genome.names, genome.shapes, strict=True)}
+    return {"layers": repr(genome.template), "parameters": shapes}
 
 
 def describe_frozen(module: nn.Module) -> dict[str, Any] | None:
