@@ -291,7 +291,9 @@ def verify_(folders: RunFolders) -> None:
         from esgd.run import verify
     found = [verify(folder) for folder in folders]
     for each in found:
-        print(f"{each.run}: {each.done} of {each.planned} generations, {'NOT WHOLE' if each.faults else 'whole'}")
+        early = f", ended early: {each.stopped}" if each.stopped else ""
+        state = "NOT WHOLE" if each.faults else "whole"
+        print(f"{each.run}: {each.done} of {each.planned} generations, {state}{early}")
         for fault in each.faults:
             print(f"  {fault}")
     if any(each.faults for each in found):

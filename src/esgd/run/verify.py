@@ -19,20 +19,24 @@ from torch import Tensor
 from esgd.errors import RunError
 from esgd.run import checkpoint
 from esgd.run.checksums import SUMS, read_sums, summed
+from esgd.run.extension import planned_generations
 from esgd.run.files import digest, open_to_read
 from esgd.run.folder import RECIPE, RunFolder, holds_recipe, same_lines
 from esgd.run.history import read_history
 from esgd.run.manifest import digest as identity
+from esgd.run.stop import Stop, read_stop
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found: how far the run is, and what is wrong, a sentence each; no fault means it is whole."""
+    """What was found: how far the run is, what is wrong, a sentence each, and why it ended early, if it did; no fault
+    means it is whole."""
 
     run: Path
     done: int
     planned: int
     faults: tuple[str, ...]
+    stopped: str = ""
 
 
 def verify(path: Path) -> Verified:
@@ -44,7 +48,7 @@ def verify(path: Path) -> Verified:
     recipe = manifest["recipe"]
     if not isinstance(recipe.get("generations"), int):
         raise RunError(f"{folder.manifest_file} is damaged: its recipe has no number of generations.")
-    planned = recipe["generations"] + ("fine_tuning" in recipe)
+    planned = planned_generations(manifest)
     try:
         history = read_history(folder.history_file) if folder.history_file.exists() else []
     except RunError:
@@ -52,16 +56,23 @@ def verify(path: Path) -> Verified:
     faults = [*_run_faults(folder, manifest, history), *_guarantee_faults(history)]
     if not holds_recipe(path, recipe):
         faults.append(f"{path / RECIPE} is missing, or is not the recipe of the manifest.")
-    if len(history) >= planned:
-        faults += _sum_faults(path)
-    return Verified(path, len(history), planned, tuple(faults))
+    try:
+        stop = read_stop(path)
+    except OSError as error:
+        faults.append(str(error))
+        stop = Stop()
+    stopped = stop.why if stop.k == len(history) < planned else ""
+    faults += _sum_faults(path, ended=len(history) >= planned or bool(stopped))
+    return Verified(path, len(history), planned, tuple(faults), stopped)
 
 
-def _sum_faults(path: Path) -> Iterator[str]:
+def _sum_faults(path: Path, *, ended: bool) -> Iterator[str]:
+    """The files that are not as the run left them at its end; a run that has not ended has no checksums."""
     try:
         sums = read_sums(path)
     except FileNotFoundError:
-        yield f"{path / SUMS} is missing: the run was stopped before its end. `esgd resume` makes it whole."
+        if ended:
+            yield f"{path / SUMS} is missing: the run was stopped before its end. `esgd resume` makes it whole."
         return
     except OSError as error:
         yield str(error)

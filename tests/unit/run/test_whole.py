@@ -198,6 +198,50 @@ def test_a_run_that_is_not_finished_is_whole_so_far(tmp_path: Path) -> None:
     assert all("model.safetensors" in fault for fault in found.faults), "the model is that of generation 3"
 
 
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    fit(folder, stop=library.stopping.Target(100.0))
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped_run, tmp_path / "stopped"))
+
+
+def test_verify_says_that_a_run_ended_early_and_why(stopped: Path) -> None:
+    done = esgd("verify", stopped, cwd=stopped)
+    assert done.returncode == 0
+    assert f"1 of 3 generations, whole, ended early: {verify(stopped).stopped}" in done.stdout
+    assert "100" in verify(stopped).stopped
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "model.safetensors", "checkpoint/history.jsonl", "recipe.toml"])
+def test_the_checksums_of_a_run_that_ended_early_are_checked(stopped: Path, name: str) -> None:
+    with (stopped / name).open("ab") as file:
+        file.write(b"\n")
+    assert any(f"{stopped / name} was cut short or altered" in fault for fault in verify(stopped).faults)
+
+
+def test_a_run_that_ended_early_and_has_no_checksums_is_not_whole(stopped: Path) -> None:
+    (stopped / "SHA256SUMS").unlink()
+    assert any("SHA256SUMS is missing" in fault for fault in verify(stopped).faults)
+
+
+def test_a_finished_run_without_checkpoints_and_history_is_not_whole(folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "history.jsonl").unlink()
+    faults = verify(folder).faults
+    for name in ("history.jsonl", "checkpoint/000003/tensors.safetensors"):
+        assert any(f"{folder / name} is missing" in fault for fault in faults)
+
+
+def test_a_damaged_stop_file_is_named(stopped: Path) -> None:
+    (stopped / "stop.json").write_text("[]")
+    assert any("stop.json is damaged" in fault for fault in verify(stopped).faults)
+
+
 def test_what_is_no_run_cannot_be_verified(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not the folder of a run"):
         verify(tmp_path)
