@@ -15,7 +15,7 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.run import RunFolder, read_history
-from esgd.run.folder import same_lines
+from esgd.run.folder import check_network, same_lines
 from esgd.run.model import check_frozen
 from esgd.run.place import located
 
@@ -23,9 +23,10 @@ from esgd.run.place import located
 def load(run: str | Path, make_model: Callable[[], nn.Module], *, allow: Collection[str] = ()) -> Result:
     """The result of a run, finished or not, from its folder and the function that builds its network.
 
-    The folder is only read. Neither data nor a recipe are needed; a method that needs data takes a `task`. The folder
-    of a network with frozen parameters has only what was trained: `make_model` brings the others, and they must be
-    those of the run. A folder is data: `allow` has the packages whose code it may name, besides our own.
+    The folder is only read. Neither data nor a recipe are needed; a method that needs data takes a `task`. A network
+    with other layers than the manifest names is refused. The folder of a network with frozen parameters has only what
+    was trained: `make_model` brings the others, and they must be those of the run. A folder is data: `allow` has the
+    packages whose code it may name, besides our own.
     """
     if isinstance(make_model, nn.Module) or not callable(make_model):
         raise TaskError(
@@ -42,6 +43,7 @@ def load(run: str | Path, make_model: Callable[[], nn.Module], *, allow: Collect
     if state is None:
         why = " ".join(damaged) or "No generation is finished yet."
         raise RunError(f"{str(folder.path)!r} has no checkpoint that is whole. {why}")
+    check_network(manifest, genome, folder.path)
     told = read_history(folder.history_file)[: state.k]  # knows how long checkpoints took; a checkpoint does not
     history = told if same_lines(told, state.history) else [dict(line) for line in state.history]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,39 @@ def test_a_loaded_result_is_continued(trained: esgd.Result) -> None:
         for each in (result, trained)
     )
     assert torch.equal(one.population.rows, other.population.rows)
+
+
+def test_a_network_with_equal_shapes_and_other_layers_is_refused(tmp_path: Path) -> None:
+    fit(classify(), tmp_path / "run")
+
+    def other() -> nn.Module:
+        return nn.Sequential(nn.Linear(INPUTS, 7), nn.Tanh(), nn.Linear(7, CLASSES))
+
+    named = re.escape("network.layers: '(1): ReLU()' in the folder, '(1): Tanh()' now")
+    with pytest.raises(RunError, match=f"belongs to another run, by its manifest.json:\n  {named}"):
+        esgd.load(tmp_path / "run", other)
+    with pytest.raises(RunError, match=f"belongs to another run, by its manifest.json:\n  {named}"):
+        fit(classify(other), tmp_path / "run")
+    assert esgd.load(tmp_path / "run", mlp).history
+
+
+class Applied(nn.Module):
+    """A layer whose description has an address in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(INPUTS, CLASSES), lambda x: x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.linear(x))
+
+    def extra_repr(self) -> str:
+        return f"act={self.act}"
+
+
+def test_an_address_in_memory_in_the_description_of_a_layer_is_no_difference(tmp_path: Path) -> None:
+    whole = fit(classify(Applied), tmp_path / "run")
+    assert esgd.load(tmp_path / "run", Applied).fitness == whole.fitness
 
 
 def test_a_run_that_is_not_finished_is_loaded_as_far_as_it_is(trained: esgd.Result, tmp_path: Path) -> None:

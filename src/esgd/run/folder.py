@@ -18,6 +18,7 @@ new one, the model and the line are there.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ from esgd.run.files import explained, read_words, remove, replace_words
 from esgd.run.history import HISTORY, Found, append_line, find_lines, rewrite
 from esgd.run.line import timing_fault
 from esgd.run.manifest import MANIFEST, RESUMED, START, differences, digest, read_manifest
-from esgd.run.model import holds_model, write_model
+from esgd.run.model import describe_network, holds_model, write_model
 from esgd.run.place import located
 from esgd.run.stop import STOP, Stop, write_stop
 
@@ -50,6 +51,7 @@ MODEL = "model.safetensors"
 WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, STOP, "report.html", "run.png")
 ASIDE = tuple(f".{name}.new" for name in WRITTEN)  # what a crash leaves half-written
 OURS = (".lock", RECIPE, *ASIDE)  # what a run killed at its birth leaves
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 LINES, WIDTH = 12, 240  # of the differences to another run that are shown, and characters of each
 
 
@@ -136,13 +138,11 @@ class RunFolder:
             return (None if found or identity.get(START) != known.get(START) else known), False
         of_recipe = all(each.startswith("recipe.") for each in found)
         if found and not (extend and of_recipe):
-            shown = "\n  ".join(each if len(each) <= WIDTH else f"{each[: WIDTH - 2]} …" for each in found[:LINES])
             further = f" To continue where it has ended with another recipe: extend=True.{_of_time(known)}"
             more = further if of_recipe else ""
             raise RunError(
-                f"{str(self.path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}\nA run continues only with "
-                f"its own recipe, seed, data and network, or it would not be one run. Choose a new folder, or undo "
-                f"the difference.{more}"
+                f"{_differs(self.path, found)}\nA run continues only with its own recipe, seed, data and network, or "
+                f"it would not be one run. Choose a new folder, or undo the difference.{more}"
             )
         return known, bool(found)
 
@@ -364,6 +364,25 @@ def _check_lock(file: Path) -> None:
     """Refuse what a lock could be held on, and is no file that a run makes: a FIFO, a device."""
     if file.exists() and not file.is_file():
         raise RunError(f"{str(file)!r} is not a regular file. A run makes it to keep other processes out. Remove it.")
+
+
+def check_network(manifest: Mapping[str, Any], genome: Genome, path: Path) -> None:
+    """Refuse a network with other layers than that of the run; where an object is in memory is no difference."""
+    there, here = (
+        {"network": {**each, "layers": _ADDRESS.sub("", str(each.get("layers")))}}
+        for each in (manifest["network"], describe_network(genome))
+    )
+    if found := differences(there, here):
+        raise RunError(
+            f"{_differs(path, found)}\nIts weights belong to its own network, and another one would compute something "
+            f"else with them. Give the make_model that the run was trained with, or undo the difference."
+        )
+
+
+def _differs(path: Path, found: Sequence[str]) -> str:
+    """That a folder has another run, and the first differences."""
+    shown = "\n  ".join(each if len(each) <= WIDTH else f"{each[: WIDTH - 2]} …" for each in found[:LINES])
+    return f"{str(path)!r} belongs to another run, by its {MANIFEST}:\n  {shown}"
 
 
 def _of_time(manifest: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -118,10 +119,18 @@ def differences(
         spelt = {name: respelt(value, allow=allow) for name, value in there["recipe"].items()}
         there = {**there, "recipe": {**(defaults or {}), **spelt}}
     return [
-        f"{path}: {before!r} in the folder, {now!r} now"
+        "{}: {!r} in the folder, {!r} now".format(path, *_lines_apart(before, now))
         for name in (*IDENTITY, RESUMED)
         for path, before, now in _walk(name, there.get(name), here.get(name))
     ]
+
+
+def _lines_apart(before: Any, now: Any) -> tuple[Any, Any]:
+    """Of two texts of several lines, such as the layers of a network, the first lines that differ."""
+    if not isinstance(before, str) or not isinstance(now, str) or "\n" not in before + now:
+        return before, now
+    pairs = zip_longest(before.splitlines(), now.splitlines(), fillvalue="")
+    return next(((old.strip(), new.strip()) for old, new in pairs if old.strip() != new.strip()), (before, now))
 
 
 def changes(manifest: Mapping[str, Any]) -> list[str]:
