@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +151,27 @@ def test_what_is_no_callback_is_refused_before_anything_is_trained(callbacks: An
     with pytest.raises(RecipeError) as refused:
         fit(callbacks=callbacks)
     assert said in str(refused.value)
+
+
+class Watched:
+    """The engine Loop, which knows whether its session is open."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+
+    @contextmanager
+    def open(self, setup: Any, tick: Any) -> Iterator[Any]:
+        with esgd.Loop(threads=1).open(setup, tick) as session:
+            self.is_open = True
+            try:
+                yield session
+            finally:
+                self.is_open = False
+
+
+def test_the_engine_is_closed_when_a_callback_has_raised() -> None:
+    engine = Watched()
+    with pytest.raises(ZeroDivisionError) as kept:
+        fit(engine=engine, callbacks=[Diary("generation", ZeroDivisionError("mine"))])
+    assert kept.value.__traceback__ is not None, "whose frames hold the generator"
+    assert not engine.is_open

@@ -102,7 +102,7 @@ class Training:
             self.setup, self.recipe, self.opened.choice.engine, self.state or given, self.around.reports.tick
         )
         self.state = given = None
-        with closing(in_turns(made)) as to_come:
+        with closing(made), closing(in_turns(made)) as to_come:
             for generation in to_come:
                 with deferred_signals():
                     saved = self.folder.save(generation.state, run=digest(self.opened.manifest, generation.k))
