@@ -1,6 +1,6 @@
-"""One look at a run before it begins: at the data, as far as the task can tell, and at the initial networks.
+"""One look at a run before it begins: at the task, at the data as far as it can tell, and at the initial networks.
 
-Neither uses up random numbers or changes anything.
+None of them uses up random numbers or changes anything.
 """
 
 from __future__ import annotations
@@ -11,17 +11,34 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from esgd.errors import TaskError
 from esgd.generation import Note
 from esgd.operators import LoraProduct, RandomStart
 from esgd.operators.lora import has_other_adapters, lora_pairs
 from esgd.population import Population
-from esgd.protocols import Inspects, Setup
+from esgd.protocols import Inspects, Setup, Task
 from esgd.recipe import Recipe
 
 _LOOKED: WeakKeyDictionary[nn.Module, tuple[Note, ...]] = WeakKeyDictionary()
 
 
 LARGE_BASE = 1_000_000  # frozen parameters; loading fewer takes no time that matters
+NEEDED = ("model", "prepare", "batches", "loss", "parts", "fitness")
+"""Methods of a task without which no run begins."""
+
+
+def checked(task: Task) -> Task:
+    """The task itself; what has not the methods of one is refused. It may be an object of any class."""
+    missing = [f"{name}()" for name in NEEDED if not callable(getattr(task, name, None))]
+    if not missing:
+        return task
+    network = " A network alone does not say on which data, and by which loss, it is trained."
+    raise TaskError(
+        f"task is {'None' if task is None else f'a {type(task).__name__}'}, and no task: it has no "
+        f"{', '.join(missing)}.{network if isinstance(task, nn.Module) else ''} A run needs data, a loss and a "
+        f"fitness. Make a task of them with esgd.Supervised(make_model, loss, train=…, fitness=…), where make_model is "
+        f"a function that builds the network; a task of your own has the methods of esgd.protocols.Task."
+    )
 
 
 def look(setup: Setup) -> tuple[Note, ...]:

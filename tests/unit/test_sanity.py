@@ -16,6 +16,7 @@ import esgd
 from esgd import Recipe, Supervised
 from esgd.cli.training import summary
 from esgd.operators import Perturbed
+from esgd.sanity import checked
 from esgd.sizes import Timed
 from esgd.tasks.samples import READ, evenly_spaced
 from tests.command import esgd as command
@@ -238,3 +239,28 @@ def test_a_network_that_takes_no_data_yet_is_not_refused_by_the_trial() -> None:
     task = Supervised(lambda: nn.Linear(6, 3), loss, train=(X, Y), fitness=(X, Y))
     with pytest.raises(esgd.errors.TaskError, match="a freshly built network cannot be scored"):
         esgd.fit(task, Recipe(population=2), seed=0, progress=False, engine="loop")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(None, "task is None, and no task"), (nn.Linear(6, 3), "task is a Linear, .* A network alone"), (mlp, "function")],
+    ids=["nothing", "network", "function"],
+)
+def test_what_is_no_task_is_refused_with_the_way_to_make_one(given: Any, words: str) -> None:
+    for recipe in (Recipe(population=2), None):
+        with pytest.raises(esgd.errors.TaskError, match=rf"{words}.*esgd\.Supervised\(make_model, loss, train="):
+            esgd.evolve(given, recipe, seed=0)
+
+
+def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
+    class Around:
+        """Passes everything on to a task."""
+
+        def __init__(self, task: Supervised) -> None:
+            self._task = task
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._task, name)
+
+    task: Any = Around(classify())
+    assert checked(task) is task
