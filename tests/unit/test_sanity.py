@@ -264,3 +264,63 @@ def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
 
     task: Any = Around(classify())
     assert checked(task) is task
+
+
+def with_label(label: int, at: int = 3) -> Tensor:
+    labels = Y.clone()
+    labels[at] = label
+    return labels
+
+
+@pytest.mark.parametrize("label", [3, 10**9, -1])
+@pytest.mark.parametrize("name", ["train", "fitness", "test", "pick"])
+@pytest.mark.parametrize("given", [{"recipe": Recipe()}, {"engine": "loop", "budget": "1h"}], ids=["recipe", "budget"])
+def test_a_label_without_an_output_is_named_before_anything_is_trained(
+    name: str, label: int, given: dict[str, Any]
+) -> None:
+    splits = {"train": (X, Y), "fitness": (X, Y), name: (X, with_label(label))}
+    task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, **splits)
+    words = f"{name} has the label {label} at index 3. The network has 3 outputs.* 1 of its 40 samples have"
+    with pytest.raises(esgd.errors.TaskError, match=words):
+        esgd.fit(task, seed=0, progress=False, **given)
+
+
+def test_a_label_without_an_output_is_named_in_a_dataset_if_the_look_reads_it() -> None:
+    data = torch.utils.data.ConcatDataset([torch.utils.data.TensorDataset(X, with_label(9, at=14))])
+    task = Supervised(lambda: nn.Linear(6, 3), nn.CrossEntropyLoss(), train=data, fitness=(X, Y))
+    with pytest.raises(esgd.errors.TaskError, match="train has the label 9 at index 14"):
+        run(task)
+
+
+def test_labels_of_pixels_and_of_dicts_are_looked_at() -> None:
+    x, y = torch.randn(40, 2, 3), with_label(5)[:, None].repeat(1, 3)
+    task = Supervised(lambda: nn.Conv1d(2, 3, 1), F.cross_entropy, train=(x, y), fitness=(x, y % 3))
+    with pytest.raises(esgd.errors.TaskError, match="train has the label 5 at index 3"):
+        run(task)
+
+    class Named(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    task = Supervised(
+        lambda: Named(6, 3), F.cross_entropy, train={"x": X, "labels": with_label(5)}, fitness={"x": X, "labels": Y}
+    )
+    with pytest.raises(esgd.errors.TaskError, match="train has the label 5 at index 3"):
+        run(task)
+
+
+@pytest.mark.parametrize(
+    ("loss", "label"), [(F.cross_entropy, -100), (nn.CrossEntropyLoss(ignore_index=-1), -1)], ids=["default", "own"]
+)
+def test_the_label_that_a_loss_ignores_is_not_refused(loss: Any, label: int) -> None:
+    task = Supervised(lambda: nn.Linear(6, 3), loss, train=(X, with_label(label)), fitness=(X, Y))
+    assert run(task, Recipe(population=3, generations=1, sgd_epochs=1)).fitness < torch.inf
+
+
+def test_labels_that_a_task_changes_itself_are_not_refused() -> None:
+    class Halved(Supervised):
+        def loss(self, module: nn.Module, batch: Any) -> Tensor:
+            return super().loss(module, (batch[0], batch[1] // 2))
+
+    task = Halved(lambda: nn.Linear(6, 3), F.cross_entropy, train=(X, 2 * Y), fitness=(X, Y))
+    run(task, Recipe(population=3, generations=1, sgd_epochs=1))

@@ -20,6 +20,7 @@ from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import IN_DICTS, BatchForm
 from esgd.tasks.inspection import concerns, search
+from esgd.tasks.labels import check_held, check_read
 from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative, targets_of
 from esgd.tasks.measuring import Measurement
 from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
@@ -367,6 +368,8 @@ class Supervised:
 
     def try_training(self, network: nn.Module) -> None:
         if not self._tried:
+            if self._computes_its_loss:
+                check_held(self._splits, self._loss, self._form, network)
             check_training(self._train, self._fitness, self.loss, network)
             self._tried = True
 
@@ -374,8 +377,17 @@ class Supervised:
         kept = (split.notes for split in self._splits.values() if isinstance(split, HasNotes))
         yield from dict.fromkeys(chain.from_iterable(kept))  # two parts of one split have the same
         known = {name: split for name, split in self._splits.items() if name != "pick"}
-        found = [some_samples(name, split, self._form) for name, split in known.items()]
-        yield from concerns([each for each in found if each is not None], known, self._loss, network)
+        found = [each for name, split in known.items() if (each := some_samples(name, split, self._form)) is not None]
+        if self._computes_its_loss and not all(isinstance(split, Tensors) for split in known.values()):
+            check_read(found, self._loss, self._form, network)
+        yield from concerns(found, known, self._loss, network)
+
+    @property
+    def _computes_its_loss(self) -> bool:
+        """Whether the targets of the splits go into the loss as they are: not where a subclass may change them."""
+        own = ("loss", "batches", "parts", "fitness")
+        plain = all(getattr(type(self), name) is getattr(Supervised, name) for name in own)
+        return plain and isinstance(self._objective, OfOutput)
 
     def search(self) -> Iterator[Concern]:
         yield from search(self._train, self._form)

@@ -6,6 +6,7 @@ set is cut. So each batch is weighted by its Σ w, where w is the weight of a ta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,12 +44,28 @@ class TargetWeights:
 def target_weights(loss: Any) -> TargetWeights | None:
     """Those of one of torch's losses, itself or as a `partial`; None for a loss that divides by the number of samples,
     or that does not tell."""
+    settings = _settings(loss)
+    if settings is None or settings.get("reduction", "mean") != "mean":
+        return None
+    return TargetWeights(settings.get("weight"), settings.get("ignore_index", IGNORED))
+
+
+def ignored_class(loss: Any) -> int | None:
+    """The `ignore_index` of one of torch's losses of class numbers; None for another loss.
+
+    >>> ignored_class(F.cross_entropy), ignored_class(nn.NLLLoss(ignore_index=0)), ignored_class(F.mse_loss)
+    (-100, 0, None)
+    """
+    settings = _settings(loss)
+    return None if settings is None else int(settings.get("ignore_index", IGNORED))
+
+
+def _settings(loss: Any) -> Mapping[str, Any] | None:
+    """What one of torch's losses of class numbers is set to; None for another loss."""
     if isinstance(loss, partial):
         plain, settings = loss.func, loss.keywords
     else:
         plain, settings = loss, getattr(loss, "__dict__", {}) | getattr(loss, "_buffers", {})
     function = plain in (F.cross_entropy, F.nll_loss) if not isinstance(plain, nn.Module) else False
     module = getattr(type(plain), "forward", None) in (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward)
-    if not (function or module) or settings.get("reduction", "mean") != "mean":
-        return None
-    return TargetWeights(settings.get("weight"), settings.get("ignore_index", IGNORED))
+    return settings if function or module else None
