@@ -21,6 +21,7 @@ from esgd.tasks.losses import Loss, compares_numbers
 from esgd.tasks.samples import Samples, evenly_spaced, read_samples
 from esgd.tasks.sources import Concern, Source, Tensors
 from esgd.tasks.standardisation import ScaledLoss, ScaledNetwork
+from esgd.tasks.weights import ignored_class
 
 LARGE, SMALL = 100.0, 0.01  # of inputs, beside 1: the scale that initial weights and learning rates are made for
 APART = 1e3  # the largest features in units of the smallest
@@ -43,7 +44,7 @@ def concerns(
         yield from _inputs(train, network)
         yield from _targets(train, loss)
         yield from _shapes(train, loss, network)
-    yield from _classes(splits)
+    yield from _classes(splits, ignored_class(loss))
     yield from _duplicates(splits)
 
 
@@ -169,8 +170,11 @@ def _shapes(train: Samples, loss: Loss, network: nn.Module) -> Iterator[Concern]
         )
 
 
-def _classes(splits: dict[str, Source]) -> Iterator[Concern]:
-    """Classes that one split has and another has not; of tensors, because of a dataset not all samples are read."""
+def _classes(splits: dict[str, Source], ignored: int | None) -> Iterator[Concern]:
+    """Classes that one split has and another has not; of tensors, because of a dataset not all samples are read.
+
+    The label that the loss ignores is no class.
+    """
     found = dict[str, Tensor]()
     for name, split in splits.items():
         y = split.tensors[-1] if isinstance(split, Tensors) and not split.names else None
@@ -179,7 +183,8 @@ def _classes(splits: dict[str, Source]) -> Iterator[Concern]:
             and y.dim() == 1
             and y.dtype in (torch.int64, torch.int32, torch.uint8, torch.int16, torch.bool)
         ):
-            found[name] = y.unique().cpu()
+            classes = y.unique().cpu()
+            found[name] = classes if ignored is None else classes[classes != ignored]
     if "train" not in found or max(map(len, found.values())) > CLASSES:
         return
     for name in found:

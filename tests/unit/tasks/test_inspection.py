@@ -133,6 +133,15 @@ def test_of_large_tensors_some_samples_are_looked_at(monkeypatch: pytest.MonkeyP
     assert "the 10 of its 60 samples that were looked at" in text
 
 
+@pytest.mark.parametrize("label", [-100, 2])
+def test_the_label_that_the_loss_ignores_is_no_class(label: int) -> None:
+    y = labels() % 2
+    y[7] = label
+    data = {"train": (inputs(), y), "fitness": (inputs(seed=1), labels() % 2)}
+    assert found(Supervised(network, nn.CrossEntropyLoss(ignore_index=label), **data)) == {}
+    assert "classes" in found(Supervised(network, nn.CrossEntropyLoss(ignore_index=-5), **data))
+
+
 def test_classes_that_are_absent_from_a_split_are_named() -> None:
     two = labels() % 2
     assert "1 of 3 classes of test are absent from train: 2." in found(classifier(train=(inputs(), two)))["classes"]
