@@ -207,10 +207,21 @@ class Supervised:
         except ValueError as error:
             if "more than 1 value per channel" in str(error):
                 raise TaskError(
-                    "BatchNorm cannot be trained on a batch of one sample: it has no variance. Use batch_size ≥ 2 and "
-                    "a training set of two samples or more."
+                    f"BatchNorm cannot be trained on a batch of one sample: it has no variance. {self._longer_batches}"
                 ) from error
             raise
+
+    @property
+    def _longer_batches(self) -> str:
+        """What to do so that no batch of train has one sample alone."""
+        cut = isinstance(self._train, CutsItself) and not self._train.resizable
+        if self._train.samples is not None and not cut:
+            return "Use batch_size ≥ 2 and a training set of two samples or more."
+        return (
+            "The batches of train are cut where it is read, and the last one may be what is left over. Leave that one "
+            "out (drop_last=True of a DataLoader; a function need not yield it), or use another batch size, so that "
+            "the last batch has two samples or more."
+        )
 
     # Fitness
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.randomness import Seeds
-from tests.small import CLASSES, INPUTS, classify, dropout_mlp, mlp, random_data
+from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data
 
 X, Y = random_data(300)
 XY = (X, Y)
@@ -318,3 +318,28 @@ def test_a_network_that_writes_into_its_input_leaves_the_test_split_alone() -> N
     task, network = classify(test=(x, y)), nn.Sequential(Writing(), mlp())
     assert task.test(network) == task.test(network)
     assert torch.equal(x, before)
+
+
+class Nine(IterableDataset[Any]):
+    """Nine samples in an order of its own."""
+
+    def __iter__(self) -> Any:
+        return iter(zip(X[:9], Y[:9], strict=True))
+
+
+@pytest.mark.parametrize(
+    "train",
+    [lambda: [(X[:8], Y[:8]), (X[8:9], Y[8:9])], Nine(), DataLoader(TensorDataset(X, Y), batch_sampler=[[0, 1], [2]])],
+    ids=["function", "iterable", "batch sampler"],
+)
+def test_a_last_batch_of_one_sample_under_batchnorm_is_refused_with_what_leaves_it_out(train: Any) -> None:
+    made = task(make_model=batchnorm_mlp, train=train, batch_size=None if isinstance(train, DataLoader) else 8)
+    (alone,) = [batch for batch in made.batches(Seeds(0), {}) if made.size(batch) == 1]
+    with pytest.raises(TaskError, match=r"drop_last=True.*the last batch has two samples or more"):
+        made.loss(made.model(), alone)
+
+
+def test_batch_size_one_under_batchnorm_is_refused_with_a_larger_one() -> None:
+    made = task(make_model=batchnorm_mlp, batch_size=1)
+    with pytest.raises(TaskError, match="Use batch_size ≥ 2"):
+        made.loss(made.model(), next(iter(made.batches(Seeds(0), {}))))
