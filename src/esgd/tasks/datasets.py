@@ -31,7 +31,7 @@ class Mapped:
     Each batch is read under a seed of its own, so random augmentation, and what is random in `collate`, depends on the
     address (individual, epoch, batch) and not on how many `workers` there are. Fixed parts are read once and kept, up
     to a gigabyte of them; so are samples that are the same each time. `options` are those of a `DataLoader` for its
-    processes.
+    processes, and `name` is what errors call the split.
     """
 
     dataset: MapStyle
@@ -42,6 +42,7 @@ class Mapped:
     batch_size: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Concern, ...] = ()
+    name: str = ""
     _kept: KeptBatches = field(default_factory=lambda: KeptBatches(), repr=False)
     _readers: Readers = field(default_factory=Readers, repr=False)
     _shown: MapStyle | None = field(default=None, repr=False)  # the user's, where `dataset` is made of it
@@ -99,6 +100,7 @@ class Mapped:
             batch_size=self.batch_size,
             options=self.options,
             notes=tuple((kind, text) for kind, text in self.notes if kind != "sampler"),  # the parts have no sampler
+            name=self.name,
             _shown=self._of_user,
         )
 
@@ -123,6 +125,7 @@ class Mapped:
             self.collate,
             KeptSamples(self.samples, processes=max(1, self.workers), lends=lends),
             self._of_user,
+            self.name,
         )
 
     @property

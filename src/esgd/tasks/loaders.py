@@ -68,6 +68,7 @@ def of_loader(name: str, loader: DataLoader[Any]) -> Source:
         batch_size=loader.batch_size,
         options=options,
         notes=(*notes, *kept),
+        name=name,
     )
 
 

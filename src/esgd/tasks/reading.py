@@ -84,7 +84,7 @@ class Reader:
                     f"{name} is a list, which is read as samples, and these look like batches: all parts of one have "
                     f"the same length. Write {name}=lambda: batches; or, if they are samples, give collate_fn=."
                 )
-            return Mapped(data, self.workers, collate=collate, notes=notes)
+            return Mapped(data, self.workers, collate=collate, notes=notes, name=name)
         return self._stream(name, data)
 
     def _of_loader(self, name: str, loader: DataLoader[Any]) -> Source:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, Protocol, runtime_checkable
 
-from torch.utils.data import DataLoader, default_collate, get_worker_info
+from torch.utils.data import DataLoader, Subset, default_collate, get_worker_info
 
-from esgd.errors import TaskError
+from esgd._limits import shortage
+from esgd.errors import EsgdError, TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, brief_randomness
 from esgd.tasks.kept_samples import KeptSamples
@@ -44,13 +46,14 @@ class ReadsSeveral(Protocol):
 class AddressedBatches:
     """A dataset that is asked for whole batches. Samples and what `collate` makes of them are read under the seed.
 
-    `shown` is the dataset that code of the user's finds in `get_worker_info()`.
+    `shown` is the dataset that code of the user's finds in `get_worker_info()`, and `name` is what errors call it.
     """
 
     dataset: MapStyle
     collate: Collate
     kept: KeptSamples
     shown: MapStyle
+    name: str = ""
 
     def __getitems__(self, address: Address) -> Batch:
         seed, indices, often = address
@@ -64,9 +67,39 @@ class AddressedBatches:
         return batch if often else check_layouts(batch)  # fixed parts are read before training
 
     def _samples(self, indices: list[int]) -> list[Any]:
-        if isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None:
-            return self.dataset.__getitems__(indices)
-        return [self.dataset[index] for index in indices]
+        waiting = iter(indices)
+        try:
+            if isinstance(self.dataset, ReadsSeveral) and self.dataset.__getitems__ is not None:
+                return self.dataset.__getitems__(indices)
+            return [self.dataset[index] for index in waiting]
+        except EsgdError:
+            raise
+        except Exception as error:
+            if shortage(error):
+                raise  # the engine says which
+            begun = len(indices) - length_hint(waiting)
+            where = indices[begun - 1] if begun else self._first_unread(indices)
+            raise TaskError(
+                f"{self.name or 'a split'} cannot be read{'' if where is None else f' at index {self._place(where)}'}: "
+                f"{type(error).__name__}: {error}. Its {type(self.shown).__name__} raised this, and every sample is "
+                f"read in each epoch. Read that sample by hand to see why, then repair it or leave it out."
+            ) from error
+
+    def _first_unread(self, indices: list[int]) -> int | None:
+        """Of samples that could not be read together, the first that cannot be read alone."""
+        for index in indices:
+            try:
+                self.dataset[index]
+            except Exception:  # noqa: BLE001  # the first error is the one to raise
+                return index
+        return None
+
+    def _place(self, index: int) -> int:
+        """Where a sample is in the dataset of the user, of which `dataset` may be some samples."""
+        dataset: Any = self.dataset
+        while dataset is not self.shown and isinstance(dataset, Subset):
+            index, dataset = dataset.indices[index], dataset.dataset
+        return index
 
 
 class Readers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nested import nested_tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import esgd
 from esgd import Supervised
@@ -309,3 +310,58 @@ def test_only_a_source_that_can_deals_the_epochs_of_many_at_once() -> None:
 
 def test_integers_are_not_searched_for_nan() -> None:
     assert read((Y, Y)).samples == 10
+
+
+class Broken(Dataset[Any]):
+    """One of its samples cannot be read."""
+
+    def __init__(self, error: Exception, at: int = 7) -> None:
+        self.error, self.at = error, at
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == self.at:
+            raise self.error
+        return torch.ones(2), index % 2
+
+
+@pytest.mark.parametrize("error", [OSError("cannot read img_7.png"), StopIteration("7"), IndexError("7")], ids=repr)
+@pytest.mark.parametrize("norm", [nn.Identity, partial(nn.BatchNorm1d, 4)], ids=["plain", "batchnorm"])
+@pytest.mark.parametrize("name", ["train", "fitness"])
+def test_a_sample_that_cannot_be_read_is_named_with_its_split_and_index(name: str, norm: Any, error: Exception) -> None:
+    splits = {
+        "train": (torch.randn(40, 2), torch.arange(40) % 2),
+        "fitness": (torch.randn(40, 2), torch.arange(40) % 2),
+    }
+    task = Supervised(
+        lambda: nn.Sequential(nn.Linear(2, 4), norm(), nn.Linear(4, 2)),
+        F.cross_entropy,
+        **{**splits, name: Broken(error)},
+    )
+    recipe = esgd.Recipe(population=2, generations=1, sgd_epochs=1)
+    with pytest.raises(TaskError, match=f"{name} cannot be read at index 7: {type(error).__name__}: ") as caught:
+        esgd.fit(task, recipe, seed=0, engine="loop", progress=False)
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("made", ["loader", "subset", "pick"])
+def test_the_index_of_a_sample_that_cannot_be_read_is_that_of_the_users_dataset(made: str) -> None:
+    data: Any = Broken(OSError("gone"), at=30)
+    good = (torch.randn(40, 2), torch.arange(40) % 2)
+    given: Any = {
+        "loader": {"train": DataLoader(data, 8, shuffle=True), "fitness": good},
+        "subset": {"train": Subset(data, range(10, 40)), "fitness": good},
+        "pick": {"train": good, "fitness": data, "pick": 0.5},
+    }[made]
+    task = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, **given)
+    index, name = (20 if made == "subset" else 30), "fitness" if made == "pick" else "train"
+    with pytest.raises(TaskError, match=f"{name} cannot be read at index {index}: OSError: gone"):
+        esgd.fit(task, esgd.Recipe(population=2, generations=1), seed=0, engine="loop", progress=False)
+
+
+def test_processes_name_a_sample_that_cannot_be_read() -> None:
+    source = Mapped(Broken(OSError("gone")), 1, name="train")
+    with pytest.raises(TaskError, match="train cannot be read at index 7: OSError: gone"):
+        list(source.epoch(SEEDS, 4))
