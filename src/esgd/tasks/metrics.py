@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from esgd.errors import TaskError
+from esgd.errors import TaskError, shown
 
 OfOutputs = Callable[[Any, Any], Any]
 """Of (output, target)."""
@@ -83,6 +83,11 @@ def is_averaged(metric: object) -> bool:
 
 def sorted_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """Tell the kinds apart by what they can be called with; refuse by name what is none."""
+    if not callable(getattr(metrics, "items", None)):  # a MetricCollection of torchmetrics is no Mapping
+        raise TaskError(
+            f"metrics={shown(metrics)} is a {type(metrics).__name__}, in which a metric has no name. A history "
+            f"has metrics by name. Give a dict: metrics={{'error': error_rate}}."
+        )
     of_split, of_network = dict[str, OfOutputs | Accumulates](), dict[str, OfNetwork]()
     for name, metric in metrics.items():
         accumulates = isinstance(metric, Accumulates) and not isinstance(metric, type)
@@ -107,6 +112,15 @@ def sorted_metrics(metrics: Mapping[str, Any]) -> Metrics:
 def error_rate(output: Tensor, target: Tensor) -> Tensor:
     """The share of wrong answers of a classifier: a metric."""
     return (output.argmax(dim=1) != target).double().mean()
+
+
+def asked(name: str, metric: Callable[..., Any], *arguments: Any) -> Any:
+    """What a metric returns; an exception that it raises keeps its type, with a note that names the metric."""
+    try:
+        return metric(*arguments)
+    except Exception as error:
+        error.add_note(f"Raised by the metric {name!r} of the task. Call it by hand on one batch to see why.")
+        raise
 
 
 def scalar(value: Any, whose: str, *, name: str | None = None) -> Tensor:

@@ -23,7 +23,7 @@ from esgd.tasks.inspection import concerns, search
 from esgd.tasks.labels import check_held, check_read
 from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative, targets_of
 from esgd.tasks.measuring import Measurement
-from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, scalar, sorted_metrics
+from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, asked, is_averaged, scalar, sorted_metrics
 from esgd.tasks.objectives import NoOutput, OfBatch, OfModel, OfOutput, checked_values, name_of, objective
 from esgd.tasks.outputs import average_for
 from esgd.tasks.reading import Reader, divided
@@ -322,7 +322,7 @@ class Supervised:
         if self._test is None:
             return {}
         means, _ = self._means("test", self._test, module, self._metrics.of_split)
-        whole = {name: metric(module) for name, metric in self._metrics.of_network.items()}
+        whole = {name: asked(name, metric, module) for name, metric in self._metrics.of_network.items()}
         return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import esgd
 from esgd import Supervised
 from esgd.errors import TaskError
 from esgd.tasks import averaged, error_rate
@@ -122,3 +123,69 @@ def test_a_metric_that_returns_no_number_is_named() -> None:
 def test_one_of_several_numbers_that_is_none_is_named_with_its_metric() -> None:
     with pytest.raises(TaskError, match="the metric 'both' returned 'large' for 'size', which is not one number"):
         task(both=lambda output, target: {"size": "large"}).test(network())
+
+
+class Accumulating:
+    """A metric of which one method fails."""
+
+    def __init__(self, failing: str) -> None:
+        self.failing = failing
+
+    def _call(self, name: str) -> float:
+        return 1 / (0 if name == self.failing else 1)
+
+    def reset(self) -> None:
+        self._call("reset")
+
+    def update(self, output: Any, target: Any) -> None:
+        self._call("update")
+
+    def compute(self) -> float:
+        return self._call("compute")
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        lambda output, target: 1 / 0,
+        averaged(lambda output, target: 1 / 0),
+        lambda network: 1 / 0,
+        *map(Accumulating, ("reset", "update", "compute")),
+    ],
+    ids=["whole", "averaged", "network", "reset", "update", "compute"],
+)
+def test_a_metric_that_raises_is_named_and_the_exception_keeps_its_type(metric: Any) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        task(good=error_rate, bad=metric).test(network())
+    assert caught.value.__notes__ == [
+        "Raised by the metric 'bad' of the task. Call it by hand on one batch to see why."
+    ]
+
+
+def test_a_metric_that_selects_and_raises_is_named_where_a_network_cannot_be_scored() -> None:
+    made = Supervised(
+        network,
+        F.cross_entropy,
+        train=(X, Y),
+        fitness=(X, Y),
+        metrics={"bad": averaged(lambda output, target: 1 / 0)},
+        select="bad",
+    )
+    with pytest.raises(TaskError, match=r"cannot be scored: ZeroDivisionError: .* Raised by the metric 'bad'"):
+        esgd.fit(made, esgd.Recipe(population=2), seed=0, engine="loop", progress=False)
+
+
+@pytest.mark.parametrize("metrics", [[error_rate], error_rate], ids=["list", "function"])
+def test_metrics_without_names_are_refused_with_a_dict_of_them(metrics: Any) -> None:
+    with pytest.raises(TaskError, match=r"metrics=.* has no name.*metrics=\{'error': error_rate\}"):
+        Supervised(network, F.cross_entropy, train=(X, Y), fitness=(X, Y), metrics=metrics)
+
+
+def test_a_module_dict_of_metrics_is_a_dict() -> None:
+    class Loss(nn.Module):
+        def forward(self, output: Tensor, target: Tensor) -> Tensor:
+            return F.cross_entropy(output, target)
+
+    metrics: Any = nn.ModuleDict({"again": Loss()})
+    made = Supervised(network, F.cross_entropy, train=(X, Y), fitness=(X, Y), test=(X, Y), metrics=metrics)
+    assert list(made.test(network())) == ["loss", "again"]
