@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from esgd.errors import TaskError, did_you_mean
+from esgd._limits import shortage
+from esgd.errors import EsgdError, TaskError, did_you_mean
 from esgd.protocols import Batch
 from esgd.tasks.batch_forms import BatchForm, call_by_name
 from esgd.tasks.losses import Loss
@@ -61,7 +62,13 @@ class OfOutput:
 
     def of(self, output: Any, batch: Batch, form: BatchForm) -> Any:
         """The loss of an output for a batch."""
-        return soft_loss(self.loss, output, form.target(batch))
+        try:
+            return soft_loss(self.loss, output, form.target(batch))
+        except EsgdError:
+            raise
+        except Exception as error:
+            blame(error, self.loss)
+            raise
 
     def output(self, network: nn.Module, batch: Batch, form: BatchForm) -> Any:
         return form.output(network, batch)
@@ -80,7 +87,13 @@ class OfBatch:
     loss: Callable[[nn.Module, Batch], Any]
 
     def __call__(self, network: nn.Module, batch: Batch, form: BatchForm) -> tuple[Any, Any]:
-        found = self.loss(network, batch)
+        try:
+            found = self.loss(network, batch)
+        except EsgdError:
+            raise
+        except Exception as error:
+            blame(error, self.loss)
+            raise
         return found if isinstance(found, tuple) and len(found) == 2 else (found, NoOutput())
 
     def output(self, network: nn.Module, batch: Batch, form: BatchForm) -> Any:
@@ -166,6 +179,12 @@ def checked_values(value: Any, samples: int) -> Tensor:
         f"the loss returned a tensor of shape {tuple(value.shape)} for a batch of {samples}. It must be a scalar mean "
         f"over the batch, or have one value per sample in its first dimension."
     )
+
+
+def blame(error: Exception, loss: Any) -> None:
+    """Note on an exception that the task's loss raised it. Its type stays."""
+    if not shortage(error):  # the engine says what the machine has too little of
+        error.add_note(f"Raised in the loss of the task, {name_of(loss)}. Call it by hand on one batch to see why.")
 
 
 def name_of(function: Any) -> str:

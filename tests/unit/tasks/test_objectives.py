@@ -342,3 +342,33 @@ def test_the_class_of_a_loss_is_no_loss() -> None:
         TaskError, match=r"loss=CrossEntropyLoss is a class. Pass an instance of it: CrossEntropyLoss\(\)"
     ):
         esgd.Supervised(lambda: nn.Linear(2, 2), nn.CrossEntropyLoss, train=None, fitness=None)
+
+
+@pytest.mark.parametrize("engine", [esgd.Loop(threads=1), esgd.Vmap()], ids=["loop", "vmap"])
+@pytest.mark.parametrize("kind", ["output", "batch"])
+def test_a_loss_that_raises_in_training_is_named_and_the_exception_keeps_its_type(kind: str, engine: Any) -> None:
+    def of_output(output: Tensor, target: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise KeyError("focal")
+        return F.cross_entropy(output, target)
+
+    def of_batch(model: nn.Module, batch: Any) -> Tensor:
+        return of_output(model(batch[0]), batch[1])
+
+    loss: Any = of_output if kind == "output" else of_batch
+    task = Supervised(mlp, loss, train=(X, Y), fitness=(X, Y))
+    with pytest.raises(KeyError, match="focal") as caught:
+        esgd.fit(task, esgd.Recipe(population=2, generations=1), seed=0, engine=engine, progress=False)
+    (note,) = (note for note in caught.value.__notes__ if note.startswith("Raised in the loss of the task, "))
+    assert f"{loss.__name__}. Call it by hand" in note
+
+
+def test_a_loss_that_raises_before_training_is_named_where_a_network_cannot_be_scored() -> None:
+    def broken(output: Tensor, target: Tensor) -> Tensor:
+        raise KeyError("focal")
+
+    task = Supervised(mlp, broken, train=(X, Y), fitness=(X, Y))
+    with pytest.raises(
+        TaskError, match=r"cannot be scored: KeyError: 'focal'\. Raised in the loss of the task, .*broken"
+    ):
+        esgd.fit(task, esgd.Recipe(population=2), seed=0, engine="loop", progress=False)
