@@ -172,6 +172,7 @@ class Iterated:
     drop_last: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Concern, ...] = ()
+    name: str = ""
 
     resizable = True
 
@@ -189,7 +190,7 @@ class Iterated:
         return iter(self._loader(batch_size))
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
-        return fixed(partial(self._loader, self.batch_size or batch_size))
+        return fixed(partial(self._loader, self.batch_size or batch_size), self.name)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": type(self.dataset).__name__}

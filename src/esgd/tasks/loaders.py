@@ -45,11 +45,11 @@ def of_loader(name: str, loader: DataLoader[Any]) -> Source:
     own = type(loader).__iter__ is not DataLoader.__iter__
     kept = generator_notes(name, dataset=loader.dataset, collate_fn=loader.collate_fn)
     if own or (loader.batch_sampler is None and not _is_iterable(loader)):
-        return Stream(Rereading(loader), type(loader).__name__, (_as_it_is(name, loader), *kept))
+        return Stream(Rereading(loader), type(loader).__name__, (_as_it_is(name, loader), *kept), name)
     options = {option: getattr(loader, option) for option in OPTIONS} if loader.num_workers else {}
     if _is_iterable(loader):
         if loader.batch_size is None:
-            return Stream(Rereading(loader), type(loader.dataset).__name__, kept)
+            return Stream(Rereading(loader), type(loader.dataset).__name__, kept, name)
         return Iterated(
             loader.dataset,  # type: ignore[arg-type]
             loader.num_workers,
@@ -58,6 +58,7 @@ def of_loader(name: str, loader: DataLoader[Any]) -> Source:
             drop_last=loader.drop_last,
             options=options,
             notes=kept,
+            name=name,
         )
     order, notes = _order(name, loader)
     return Mapped(

@@ -75,7 +75,7 @@ class Reader:
         collate = self.collate or default_collate
         notes = generator_notes(name, dataset=data, collate_fn=self.collate)
         if isinstance(data, IterableDataset):
-            return Iterated(data, self.workers, collate=collate, notes=notes)
+            return Iterated(data, self.workers, collate=collate, notes=notes, name=name)
         if isinstance(data, MapStyle) and _holds_samples(data):
             if len(data) == 0:
                 raise TaskError(f"{name} is an empty {type(data).__name__}. Give it at least one sample.")
@@ -110,9 +110,9 @@ class Reader:
             )
         notes = generator_notes(name, batches=data)
         if callable(data) and not isinstance(data, type | nn.Module):
-            return Stream(data, notes=notes)
+            return Stream(data, notes=notes, name=name)
         if isinstance(data, Iterable) and not isinstance(data, NO_BATCHES) and not arrays.is_array(data):
-            return Stream(_Again(data), type(data).__name__, notes)
+            return Stream(_Again(data), type(data).__name__, notes, name)
         raise TaskError(
             f"{name} is {_kind(data)}, which is not data we can read. Give (x, y) as torch tensors or arrays, a "
             f"DataLoader, a map-style Dataset, an iterable of batches, a function without arguments that returns one, "

@@ -14,7 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from esgd._limits import shortage
 from esgd._tensors.batches import to_device
+from esgd.errors import EsgdError, TaskError
 from esgd.protocols import Batch
 from esgd.randomness import Seeds, global_randomness
 from esgd.tasks.fingerprints import fingerprint
@@ -172,6 +174,7 @@ class Stream:
     make: Callable[[], Iterable[Batch]]
     kind: str = "stream"
     notes: tuple[Concern, ...] = ()
+    name: str = ""
 
     batch_size = None
     resizable = False
@@ -187,7 +190,7 @@ class Stream:
         return self.make()
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
-        return fixed(self.make)
+        return fixed(self.make, self.name)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -196,17 +199,27 @@ class Stream:
         """Nothing that is known: a function may use anything beside its data."""
 
 
-def fixed(make: Callable[[], Iterable[Batch]]) -> Iterator[tuple[int, Batch]]:
-    """Numbered batches, each read under seeds that are always the same."""
-    with global_randomness(FIXED.integer("stream")):
-        batches = iter(make())
-    end = object()
-    for part in count():
-        with global_randomness(FIXED.integer("stream", part)):
-            batch = next(batches, end)
-        if batch is end:
-            return
-        yield part, batch
+def fixed(make: Callable[[], Iterable[Batch]], name: str = "") -> Iterator[tuple[int, Batch]]:
+    """Numbered batches, each read under seeds that are always the same. What they raise names the split."""
+    end, part = object(), 0
+    try:
+        with global_randomness(FIXED.integer("stream")):
+            batches = iter(make())
+        for part in count():
+            with global_randomness(FIXED.integer("stream", part)):
+                batch = next(batches, end)
+            if batch is end:
+                return
+            yield part, batch
+    except EsgdError:
+        raise
+    except Exception as error:
+        if shortage(error):
+            raise  # the engine says which
+        raise TaskError(
+            f"{name or 'a split'} cannot be read at its batch {part}: {type(error).__name__}: {error}. What makes its "
+            f"batches raised this, and they are read again and again. Read them by hand to see why."
+        ) from error
 
 
 def batches_of(order: Tensor, batch_size: int) -> tuple[Tensor, ...]:

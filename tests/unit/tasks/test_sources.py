@@ -365,3 +365,35 @@ def test_processes_name_a_sample_that_cannot_be_read() -> None:
     source = Mapped(Broken(OSError("gone")), 1, name="train")
     with pytest.raises(TaskError, match="train cannot be read at index 7: OSError: gone"):
         list(source.epoch(SEEDS, 4))
+
+
+class BrokenLines(IterableDataset[Any]):
+    """It cannot be read beyond its first six samples."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        yield from ((torch.ones(2), index % 2) for index in range(6))
+        raise OSError("gone")
+
+
+def broken_batches() -> Iterator[Any]:
+    yield torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize(
+    "data", [broken_batches, BrokenLines(), DataLoader(BrokenLines(), 4)], ids=lambda x: type(x).__name__
+)
+@pytest.mark.parametrize("name", ["train", "fitness"])
+def test_batches_that_cannot_be_read_are_named_with_their_split(name: str, data: Any) -> None:
+    """Of train the beginning is read for BatchNorm, before the fitness."""
+    good = (torch.randn(40, 2), torch.arange(40) % 2)
+    task = Supervised(
+        lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)),
+        F.cross_entropy,
+        **{"train": good, "fitness": good, name: data},
+        batch_size=None if isinstance(data, DataLoader) and name == "train" else 4,
+    )
+    part = 0 if isinstance(data, BrokenLines) else 1
+    with pytest.raises(TaskError, match=f"{name} cannot be read at its batch {part}: OSError: ") as caught:
+        esgd.fit(task, esgd.Recipe(population=2, generations=1), seed=0, engine="loop", progress=False)
+    assert isinstance(caught.value.__cause__, OSError)
