@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import re
+from os import PathLike, fspath
 from pathlib import Path
 
-from esgd.errors import RunError
+from esgd.errors import RunError, shown
 
 _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/")  # a Path has made one slash of two; one letter is a drive of Windows
 
 
 def located(path: str | Path) -> Path:
-    """The path of a run folder, with ~ replaced by the home folder; an address on the network is refused.
+    """The path of a run folder, with ~ replaced by the home folder; an address on the network is refused, and what is
+    no path.
 
     >>> located("runs/mine").as_posix()
     'runs/mine'
     """
+    if not isinstance(path, str | PathLike) or not isinstance(fspath(path), str):
+        raise RunError(
+            f"run={shown(path)} is a {type(path).__name__}, and a run folder is named by a path. Write run='runs/mine'."
+        )
+    if not fspath(path) or "\0" in fspath(path):
+        why = "has a null character, which no path has" if fspath(path) else "is empty"
+        raise RunError(f"run={str(path)!r} {why}. Write the path of a folder, such as 'runs/mine'; '.' is this folder.")
     found = _URL.match(str(path))
     if found:
         address = _URL.sub(r"\1://", str(path).replace("://", ":/", 1), count=1)

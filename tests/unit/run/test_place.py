@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,36 @@ def test_an_address_is_refused_and_makes_no_folder(tmp_path: Path, monkeypatch: 
     assert done.returncode == 3
     assert f"{url!r} is an address" in done.stderr or "address of file" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (3, "run=3 is a int"),
+        (False, "run=False is a bool"),
+        (b"run", "run=b'run' is a bytes"),
+        ("a\0b", r"run='a\x00b' has a null character"),
+        ("", "run='' is empty"),
+    ],
+)
+def test_what_is_no_path_is_refused_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (lambda: fit(value), lambda: esgd.load(value, mlp)):
+        with pytest.raises(RunError, match=re.escape(named)):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("verify",), ("resume",), ("report",), ("run", "digits", "--quiet", "--run")])
+def test_an_empty_path_on_the_command_line_is_not_the_current_folder(tmp_path: Path, words: tuple[str, ...]) -> None:
+    fit(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    done = command(*words, "", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the path '' is empty" in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_the_home_of_nobody_is_named() -> None:
