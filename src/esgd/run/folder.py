@@ -361,8 +361,8 @@ def open_folder(path: str | Path | None) -> Iterator[RunFolder | NoFolder]:
 
 
 def _check_lock(file: Path) -> None:
-    """Refuse what a lock could be held on, and is no file that a run makes: a FIFO, a device."""
-    if file.exists() and not file.is_file():
+    """Refuse what a lock could be held on, and is no file that a run makes: a FIFO, a device, a link."""
+    if file.is_symlink() or (file.exists() and not file.is_file()):
         raise RunError(f"{str(file)!r} is not a regular file. A run makes it to keep other processes out. Remove it.")
 
 

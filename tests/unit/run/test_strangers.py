@@ -202,7 +202,18 @@ def test_a_link_in_place_of_what_a_run_owns_is_refused(home: Path, what: str) ->
     refused = resume(home)
     assert refused.returncode == 3
     assert "Traceback" not in refused.stderr
+    assert f"{what} is a link" in refused.stderr or f"{what}' is not a regular file" in refused.stderr
     assert (sorted(elsewhere.iterdir()) if elsewhere.is_dir() else elsewhere.read_bytes()) == before
+
+
+def test_a_link_to_nothing_in_place_of_the_lock_is_refused(home: Path) -> None:
+    lock = home / "run" / ".lock"
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(home / "nothing")
+    refused = resume(home)
+    assert refused.returncode == 3
+    assert ".lock' is not a regular file" in refused.stderr
+    assert not (home / "nothing").exists()
 
 
 def test_a_pipe_in_place_of_the_lock_is_refused(home: Path) -> None:
