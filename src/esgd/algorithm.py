@@ -13,7 +13,6 @@ from esgd.planning import ready
 from esgd.protocols import Engine, Setup, Task, Tick
 from esgd.randomness import in_turns
 from esgd.recipe import Recipe
-from esgd.sanity import checked
 
 
 def evolve(
@@ -31,7 +30,8 @@ def evolve(
     `budget`, a time such as "30m" or an amount of work, sets the epochs. `resume` is the `state` of a generation, from
     which the run continues bit-identically, or a population of your own.
     """
-    return in_turns(generations(*ready(checked(task), recipe, budget, engine, seed=seed, resume=resume), resume, tick))
+    setup, recipe, engine = ready(task, recipe, budget, engine, seed=seed, resume=resume)
+    return in_turns(generations(setup, recipe, engine, resume, tick))
 
 
 def generations(setup: Setup, recipe: Recipe, engine: Engine, resume: Origin, tick: Tick) -> Generator[Generation]:

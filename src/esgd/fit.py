@@ -28,6 +28,7 @@ from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.run import open_folder
 from esgd.run.stop import Stop
+from esgd.sanity import check_task
 from esgd.stopping import StopRule
 
 
@@ -84,6 +85,7 @@ def fit(
     folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
     `allow` adds further packages.
     """
+    check_task(task)
     given = resume.state if isinstance(resume, Result) else resume
     check_trackers(trackers)
     check_progress(progress)

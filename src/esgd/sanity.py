@@ -27,11 +27,11 @@ NEEDED = ("model", "prepare", "batches", "loss", "parts", "fitness")
 """Methods of a task without which no run begins."""
 
 
-def checked(task: Task) -> Task:
-    """The task itself; what has not the methods of one is refused. It may be an object of any class."""
+def check_task(task: Task) -> None:
+    """Refuse what has not the methods of a task. It may be an object of any class."""
     missing = [f"{name}()" for name in NEEDED if not callable(getattr(task, name, None))]
     if not missing:
-        return task
+        return
     network = " A network alone does not say on which data, and by which loss, it is trained."
     raise TaskError(
         f"task is {'None' if task is None else f'a {type(task).__name__}'}, and no task: it has no "

@@ -16,7 +16,7 @@ import esgd
 from esgd import Recipe, Supervised
 from esgd.cli.training import summary
 from esgd.operators import Perturbed
-from esgd.sanity import checked
+from esgd.sanity import check_task
 from esgd.sizes import Timed
 from esgd.tasks.samples import READ, evenly_spaced
 from tests.command import esgd as command
@@ -250,6 +250,8 @@ def test_what_is_no_task_is_refused_with_the_way_to_make_one(given: Any, words: 
     for recipe in (Recipe(population=2), None):
         with pytest.raises(esgd.errors.TaskError, match=rf"{words}.*esgd\.Supervised\(make_model, loss, train="):
             esgd.evolve(given, recipe, seed=0)
+        with pytest.raises(esgd.errors.TaskError, match=words):
+            esgd.fit(given, recipe, seed=0, progress=False)
 
 
 def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
@@ -263,7 +265,7 @@ def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
             return getattr(self._task, name)
 
     task: Any = Around(classify())
-    assert checked(task) is task
+    check_task(task)
 
 
 def with_label(label: int, at: int = 3) -> Tensor:

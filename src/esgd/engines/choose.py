@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from esgd._serialization import read_value
@@ -61,6 +62,17 @@ def settle(request: Engine | Computing, setup: Setup, load: Load | None) -> Engi
     if load is None:
         return EngineChoice(suited_loop(setup.genome.size, request), "")
     return ruled(setup, load, request)
+
+
+def in_this_process(engine: Engine) -> Any:
+    """What one worker of an engine does, in this process and uncompiled: it starts at once, and is the same up to
+    rounding. An engine of the user's own stays.
+
+    >>> in_this_process(Pool(inner=Vmap(chunk=8, compile=True), workers=2))
+    Vmap(chunk=8, device='cpu', threads=1, precision='float32', compile=False)
+    """
+    one: Any = for_a_worker(engine.inner) if isinstance(engine, Pool | Ray) else engine
+    return replace(one, compile=False) if isinstance(one, Loop | Vmap) else one
 
 
 def bits(engine: Engine) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
-from typing import Any
 
 from esgd.engines.auto import STARTS
+from esgd.engines.choose import in_this_process
 from esgd.engines.cluster import Ray
 from esgd.engines.computing import cores
-from esgd.engines.inner import for_a_worker
 from esgd.engines.probe import epoch_steps, seconds_per_fitness, trial
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
@@ -67,8 +66,7 @@ def measure_speed(
     Of an engine with workers, what a worker does is timed in this process: to start them takes longer than all the
     rest. Nothing is compiled for the same reason.
     """
-    one, workers = _one_worker(engine)
-    plain: Any = replace(one, compile=False) if getattr(one, "compile", False) else one
+    plain, workers = in_this_process(engine), _workers(engine)
     shares = sorted({min(TOGETHER, ceil(each / workers)) for each in populations})
     lasting, brief = min(LASTING, lasting), lasting < BRIEF
 
@@ -114,12 +112,12 @@ def _slow_step(engine: Engine, setup: Setup, policy: Policy) -> float:
     return took if took > LASTING else 0.0
 
 
-def _one_worker(engine: Engine) -> tuple[Any, int]:
-    """An engine as one of its workers has it, and how many there are."""
+def _workers(engine: Engine) -> int:
+    """How many workers an engine has."""
     match engine:
         case Pool():
-            return for_a_worker(engine.inner), len(engine.devices)
+            return len(engine.devices)
         case Ray():
-            return for_a_worker(engine.inner), engine.workers or cores()
+            return engine.workers or cores()
         case _:
-            return engine, 1
+            return 1

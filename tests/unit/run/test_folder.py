@@ -260,6 +260,7 @@ def test_a_full_disk_is_explained_and_harms_no_earlier_checkpoint(tmp_path: Path
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import test_folder
         from pathlib import Path
+        sys.dont_write_bytecode = True  # a module that is imported only now would leave its first 400 bytes
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
         test_folder.fit(Path({str(folder)!r}))
