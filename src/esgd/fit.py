@@ -55,7 +55,8 @@ def fit(
     """Train a population and return the result with its best network.
 
     `task` is data, loss and fitness. `recipe` has the inputs of Algorithm 1; without one, `esgd.rules.ours` makes it,
-    with the work that `Recipe()` would spend. `seed` determines all random numbers.
+    with the work that `Recipe()` would spend. `seed` determines all random numbers but those that a fitness draws
+    itself: such a fitness is noisy, and the run says so.
 
     `budget` is what the run may spend: a time such as "30m", "1h30m" or 1800 seconds, or `esgd.Work(samples=5e8)`.
     Without a recipe, `rules` (by default "ours") make one for this budget. A recipe that is given has its epochs
