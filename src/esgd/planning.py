@@ -225,14 +225,14 @@ def recipe_of_work(task: Task, recipe: Recipe | None, budget: Any, rules: str = 
     )
 
 
-def check_recipe(recipe: object, rules: str = "ours") -> Recipe | None:
+def check_recipe(recipe: object, rules: str | None = None) -> Recipe | None:
     """The recipe; refuses what is none, such as a budget in its place, and one beside rules that would make one."""
     if recipe is None:
         return None
     if not isinstance(recipe, Recipe):
         how = f"budget={shown(recipe)}" if is_budget(recipe) else "esgd.Recipe(…), or none for our rules"
         raise RecipeError(f"recipe={shown(recipe)} is no recipe. Use {how}.")
-    if rules != "ours":
+    if rules is not None:
         raise RecipeError(
             f"rules={rules!r} make a recipe, and one is given. Leave out one of them: with a recipe, only its epochs "
             f"follow a budget."

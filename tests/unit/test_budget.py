@@ -415,6 +415,7 @@ def test_a_budget_in_place_of_a_recipe_is_explained() -> None:
     ("given", "words"),
     [
         ({"recipe": Recipe(), "rules": "pbt"}, "rules='pbt' make a recipe, and one is given"),
+        ({"recipe": Recipe(), "rules": "ours"}, "rules='ours' make a recipe, and one is given"),
         ({"budget": 1e308}, r"budget=1e\+308 is not in"),
         (
             {"budget": esgd.Work(samples=1e6), "extend": True, "run": "nowhere"},

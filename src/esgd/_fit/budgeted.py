@@ -54,7 +54,7 @@ def budgeted(
     """
     chosen = rules or USUAL_RULES
     request, make = requested(engine), named(chosen)  # wrong names are refused before a folder is made
-    check_recipe(recipe, chosen)
+    check_recipe(recipe, rules)
     if budget is None:
         return recipe or (ours(task) if chosen == USUAL_RULES else make(task, usual_work(task))), request
     seconds = seconds_in(budget)
