@@ -259,7 +259,7 @@ def test_as_much_of_the_time_is_kept_for_the_report_as_that_will_take() -> None:
         kept.append(expected_seconds(lambda: next(ends)))
         return kept[-1]
 
-    asked = {"rules": "ours", "run": None, "extend": False, "allow": ()}
+    asked = {"rules": None, "run": None, "extend": False, "allow": ()}
     begun = perf_counter()
     recipe, _ = budgeted(classify(), replace(unhurried(), sgd_epochs=1), "30s", "loop", after=after, **asked)  # type: ignore[arg-type]
     planning = perf_counter() - begun
