@@ -119,12 +119,14 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
         except Exception as error:
             if shortage(error):
                 raise  # the engine says which
-            notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-            raise TaskError(
-                f"a freshly built network cannot be scored: {type(error).__name__}: {error}.{notes} The fitness data "
+            refusal = TaskError(
+                f"a freshly built network cannot be scored: {type(error).__name__}: {error}. The fitness data "
                 f"go through make_model's network and the loss before anything is trained, and before them, if it has "
                 f"BatchNorm, the beginning of train through the network; try that by hand on one batch."
-            ) from error
+            )
+            for note in getattr(error, "__notes__", ()):
+                refusal.add_note(note)  # whose function it was
+            raise refusal from error
         pending = () if isinstance(resume, Population) else tuple(alike(population, recipe))
         noted = Noted(pending=(*look(setup), *pending))
         state = State(0, population, population.champion, noted=noted, mark=setup.begun)

@@ -21,19 +21,22 @@ class InWorkerError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """An exception, if it can travel, and the traceback it had where it was raised."""
+    """An exception, if it can travel, its type and words, and the traceback it had where it was raised."""
 
     error: Exception | None
+    words: str
     trace: str
 
     @staticmethod
     def of(error: BaseException) -> Failure:
         """The exception that is being handled; one that would end or interrupt the process is told in words."""
-        return Failure(error if isinstance(error, Exception) and _can_travel(error) else None, traceback.format_exc())
+        travelling = error if isinstance(error, Exception) and _can_travel(error) else None
+        words = traceback.format_exception_only(error)[0].strip()  # without notes, which follow
+        return Failure(travelling, words, traceback.format_exc())
 
     def raise_again(self, what: str = "") -> NoReturn:
         """The worker's own exception where it could travel; a note says what it was at, its cause where."""
-        error = self.error or EngineError(f"a worker failed: {self.trace.strip().splitlines()[-1]}")
+        error = self.error or EngineError(f"a worker failed: {self.words}")
         if what:
             error.add_note(f"This was {what}.")
         raise error from InWorkerError(self.trace)

@@ -89,17 +89,26 @@ def test_of_the_history_and_its_copy_the_one_that_is_whole_mends_the_other(
     assert same_lines(read_history(tmp_path / damaged), whole.history)
 
 
-@pytest.mark.parametrize(("number", "done"), [(0, 0), (3, 3)], ids=["the first line", "the last"])
-def test_what_is_damaged_in_both_is_computed_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int, done: int
+def test_the_last_line_that_is_damaged_in_both_is_computed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = fit(tmp_path)
     for path in (tmp_path / "history.jsonl", tmp_path / COPY):
-        alter(path, number)
+        alter(path, 3)
     again = esgd.fit(TASK, RECIPE, seed=0, run=tmp_path, engine="loop", report=False)
-    assert f"Continuing from generation {done}" in capsys.readouterr().err
+    assert "Continuing from generation 3" in capsys.readouterr().err
     assert [each["fitness"] for each in again.history] == [each["fitness"] for each in whole.history]
     assert verify(tmp_path).faults == ()
+
+
+def test_a_finished_run_without_a_generation_to_continue_from_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    fit(tmp_path)
+    for path in (tmp_path / "history.jsonl", tmp_path / COPY):
+        alter(path, 0)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="finished run and no checkpoint that is whole"):
+        esgd.fit(TASK, RECIPE, seed=0, run=tmp_path, engine="loop", report=False)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_run_that_begins_again_keeps_its_new_checkpoints_and_not_the_damaged_ones(tmp_path: Path) -> None:

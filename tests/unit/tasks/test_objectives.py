@@ -368,7 +368,7 @@ def test_a_loss_that_raises_before_training_is_named_where_a_network_cannot_be_s
         raise KeyError("focal")
 
     task = Supervised(mlp, broken, train=(X, Y), fitness=(X, Y))
-    with pytest.raises(
-        TaskError, match=r"cannot be scored: KeyError: 'focal'\. Raised in the loss of the task, .*broken"
-    ):
+    with pytest.raises(TaskError, match=r"cannot be scored: KeyError: 'focal'\. ") as caught:
         esgd.fit(task, esgd.Recipe(population=2), seed=0, engine="loop", progress=False)
+    (note,) = (note for note in caught.value.__notes__ if note.startswith("Raised in the loss of the task, "))
+    assert "broken" in note
