@@ -60,6 +60,7 @@ from esgd.protocols import (
     continues,
 )
 from esgd.randomness import Seeds
+from esgd.ranges import usual_range
 from esgd.sizes import Each, Funnel, PerIndividual, Size, Spending, Timed, size_in
 from esgd.species import Adam, Fixed, Mixture, Sgd, Uniform
 from esgd.species.auto import auto_pools, settled_species
@@ -159,7 +160,8 @@ class Recipe:
     sgd_epochs: float | Size = 3
     evolution_steps: int = 1
     species: SpeciesLike = field(
-        default=Mixture(species=(Sgd(lr=Uniform(0.01, 0.5)), Adam(lr=Uniform(3e-4, 1e-2)))), metadata=NAMES_CODE
+        default=Mixture(species=(Sgd(lr=Uniform(*usual_range("sgd"))), Adam(lr=Uniform(*usual_range("adam"))))),
+        metadata=NAMES_CODE,
     )
     backoff: BackOff = PerGeneration()
     mating: Mating = Roulette()

@@ -41,11 +41,13 @@ from esgd.operators import (
 )
 from esgd.policies import Policy
 from esgd.protocols import Species, SpeciesLike, Task
+from esgd.ranges import usual_range
 from esgd.recipe import Recipe
 from esgd.schedules import CosineRun, Swa
 from esgd.sizes import Each, Earned, InTheLast, Shared
 from esgd.species import Fixed, Inherited, LogUniform, Mixture, Once, Optimizer, Sgd
 from esgd.species.auto import settled_species
+from esgd.species.optimizer_pools import Rate
 from esgd.work import (
     Costs,
     check_length,
@@ -62,32 +64,26 @@ from esgd.work import (
 
 __all__ = ["halving", "ours", "papa", "paper", "pbt", "random_search", "single", "soup", "swa"]
 
-RATES: Species = Mixture(
-    species=(
-        Sgd(lr=(0.01, 0.5), gamma=1.0, schedule=CosineRun(), hyper={"weight_decay": LogUniform(1e-5, 1e-2)}),
-        Optimizer(
-            name="adamw",
-            lr=(3e-4, 1e-2),
-            gamma=1.0,
-            schedule=CosineRun(),
-            hyper={"weight_decay": LogUniform(1e-3, 0.3)},
-        ),
+
+def _annealed(sgd: Rate, adamw: Rate) -> Species:
+    return Mixture(
+        species=(
+            Sgd(lr=sgd, gamma=1.0, schedule=CosineRun(), hyper={"weight_decay": LogUniform(1e-5, 1e-2)}),
+            Optimizer(
+                name="adamw",
+                lr=adamw,
+                gamma=1.0,
+                schedule=CosineRun(),
+                hyper={"weight_decay": LogUniform(1e-3, 0.3)},
+            ),
+        )
     )
-)
+
+
+RATES = _annealed(usual_range("sgd"), usual_range("adamw"))
 """The rates of `Recipe()`, annealed by one cosine over the run, and a weight decay."""
 
-FOUND: Species = Mixture(
-    species=(
-        Sgd(lr="auto", gamma=1.0, schedule=CosineRun(), hyper={"weight_decay": LogUniform(1e-5, 1e-2)}),
-        Optimizer(
-            name="adamw",
-            lr="auto",
-            gamma=1.0,
-            schedule=CosineRun(),
-            hyper={"weight_decay": LogUniform(1e-3, 0.3)},
-        ),
-    )
-)
+FOUND = _annealed("auto", "auto")
 """The same, with ranges that are found before generation 1 for this network and these data."""
 
 FOUNDERS, MOST_FOUNDERS = 9, 81  # individuals that a race begins with: a multiple of nine

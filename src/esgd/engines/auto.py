@@ -29,10 +29,12 @@ ASSUMED_STEPS = 100  # of an epoch whose length is not known
 
 LASTS = 20
 """A run must be predicted to last so many times longer than what an engine costs once."""
+LASTS_COMPILED = 30
+"""The same of compiled steps: each of its workers waits."""
 LASTS_BATCHED, SAVES = 4, 10
 """A batched run must last so many times longer than its workers take to start, because batching saves more than that,
 also where all cores are busy; and it must save so many times what recording costs."""
-RECORDS, STARTS, COMPILES = 0.01, 2.5, 30.0
+RECORDS, STARTS, COMPILES = 0.01, 2.5, 20.0
 """Seconds until `Vmap` has recorded an operation, until workers have imported torch, until what a population of one
 size needs is compiled."""
 
@@ -119,7 +121,7 @@ class _Rule:
         if not self._working(vmap, chunk):
             return None
         sizes = len({stage.population for stage in self.load.stages})
-        if seconds / gain / max(workers, 1) >= LASTS * COMPILES * sizes and compiler_works():
+        if seconds / gain / max(workers, 1) >= LASTS_COMPILED * COMPILES * sizes and compiler_works():
             vmap = replace(vmap, compile=True)
         return Pool(inner=vmap, workers=workers) if workers else vmap
 

@@ -18,8 +18,9 @@ from esgd.errors import FitnessError, TaskError
 from esgd.genome import Buffers
 from esgd.protocols import Batch, Task, Weighted
 
-ROUNDING = 1e-9
-"""Relative slack of the cut-off: float64 sums taken in two orders differ by far less, so no elite is ever aborted."""
+CUTOFF_SLACK = 1e-9
+"""Relative slack of the cut-off of early abort. Sums in float64, taken in two orders, differ by far less, so no elite
+is ever aborted."""
 
 REFUSALS = (ArithmeticError, RuntimeError, ValueError)
 """What a network or loss raises that refuses NaN. If a parameter has overflowed, that is divergence, not a defect."""
@@ -101,7 +102,7 @@ class Scorer:
                 _check_sign(task, part, loss)
                 parts[row][part], sums[row], seen[row] = (loss, size, counts), sums[row] + loss, seen[row] + size
             if total is not None:
-                limit = cutoff * (1 + ROUNDING) if may_stop else inf
+                limit = cutoff * (1 + CUTOFF_SLACK) if may_stop else inf
                 means = {row: sums[row] / self._weight for row in active}
                 active = [row for row in active if seen[row] >= total or _may_still_qualify(means[row], limit)]
             if not active:

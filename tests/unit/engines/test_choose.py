@@ -292,7 +292,7 @@ def test_a_step_too_short_for_threads_has_one_thread_or_a_worker(
 def test_a_long_batched_run_is_compiled_where_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
     monkeypatch.setattr(auto, "compiler_works", lambda: works)
     steps = seconds(setup(), Load(16, 1))  # predicted for an epoch of everyone
-    long = Load(16, 4.2 * auto.LASTS * auto.COMPILES / steps)
+    long = Load(16, 4.2 * auto.LASTS_COMPILED * auto.COMPILES / steps)
     vmap = Vmap(chunk=8, threads=1, compile=works)
     assert choose("auto", setup(), long).engine == Pool(inner=vmap, workers=2)
     assert choose("auto", setup(), long.scaled(0.9)).engine == Pool(inner=replace(vmap, compile=False), workers=2)

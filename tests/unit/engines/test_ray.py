@@ -183,10 +183,10 @@ def test_lost_jobs_are_done_again_before_others_and_one_by_one() -> None:
     queue = JobQueue(jobs, known(BRIEF / 2))
     first = queue.take()
     assert first == jobs[:2]
-    queue.lose(first, "a", done_elsewhere=())
+    queue.retry_lost(first, "a", done_elsewhere=())
     taken = [queue.take() for _ in range(4)]
     assert taken == [jobs[:1], jobs[1:2], jobs[2:], []]
-    queue.lose(jobs[2:3], "b", done_elsewhere=jobs)
+    queue.retry_lost(jobs[2:3], "b", done_elsewhere=jobs)
     assert queue.take() == [], "somebody else is at it"
     assert [queue.losses[each] for each in jobs] == [["a"], ["a"], ["b"], []]
     for each in jobs:

@@ -220,7 +220,7 @@ class ClusterExecutor:
     def _lost(self, worker: RemoteWorker, jobs: Sequence[Job], error: RayError, queue: JobQueue) -> None:
         """A worker is gone, or out of reach, which is the same to us: others do its jobs, another takes its place."""
         self._end_worker(worker)
-        queue.lose(jobs, worker.node, {job for other in self._workers for job in other.jobs})
+        queue.retry_lost(jobs, worker.node, {job for other in self._workers for job in other.jobs})
         if jobs:
             job = max(jobs, key=lambda job: len(queue.losses[job]))
             what = f"{job} and {len(jobs) - 1} more" if len(jobs) > 1 else str(job)

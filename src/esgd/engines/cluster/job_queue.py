@@ -66,7 +66,7 @@ class JobQueue:
     def close(self, job: Job) -> None:
         self._open.remove(job)
 
-    def lose(self, jobs: Sequence[Job], node: str, done_elsewhere: Container[Job]) -> None:
+    def retry_lost(self, jobs: Sequence[Job], node: str, done_elsewhere: Container[Job]) -> None:
         """A worker on that node will not finish these; those that no other worker has begun are done again."""
         for job in jobs:
             self.losses[job].append(node)
