@@ -27,8 +27,7 @@ from esgd.protocols import Engine, Task
 from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.run import open_folder
-from esgd.run.stop import Stop
-from esgd.sanity import check_task
+from esgd.sanity import check_is_task
 from esgd.stopping import StopRule
 
 
@@ -76,17 +75,18 @@ def fit(
     "bars", "plain", "json". `trackers` receive every generation; see `esgd.integrations`. If one fails during the run,
     there is a warning and the run continues.
 
-    `stop` is a rule, or a list of rules, that may end the run early: `Patience(3)`, `Target(0.05)` or any function of
-    a generation (`esgd.stopping`). Called again with the same rule, a run that it stopped is returned as it is; without
-    the rule, or with another, it continues. `callbacks` are called when the run begins, a generation ends, the run ends
-    or an error occurs (`esgd.callbacks`). Ctrl-C returns the result so far, once a generation is finished; with
-    `on_interrupt="raise"`, as suits a loop of several runs, it is raised. `Result.stopped` says why a run ended early.
+    `stop` is a rule, or a list of rules, that may end the run early: `Patience(3)`, `Target(0.05)` or any function
+    of a generation (`esgd.stopping`). Called again with the same rule, a run that it stopped is returned, after its
+    fittest network was scored again; without the rule, or with another, it continues. `callbacks` are called when
+    the run begins, a generation ends, the run ends or an error occurs (`esgd.callbacks`). Ctrl-C returns the result
+    so far, once a generation is finished; with `on_interrupt="raise"`, as suits a loop of several runs, it is
+    raised. `Result.stopped` says why a run ended early.
 
     `origin` is the name by which `esgd resume` finds the task: a built-in, a TOML file or "package.module:task". A run
     folder is data. It can name only our own values, and code of the packages that your recipe and engine come from;
     `allow` adds further packages.
     """
-    check_task(task)
+    check_is_task(task)
     given = resume.state if isinstance(resume, Result) else resume
     check_trackers(trackers)
     check_progress(progress)
@@ -129,7 +129,6 @@ def fit(
             trusted=trusted,
         )
         subject = Tracked(id=_id(opened.manifest), name=_name(folder.path, setup.seeds.root), manifest=opened.manifest)
-        folder.note_stop(Stop(watchers.spelt))
         with (
             reporter(progress, recipe=recipe, past=tuple(state.history) if state else ()) as reports,
             following(trackers, subject, say=reports.say, warn=reports.warn) as followers,

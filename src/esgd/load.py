@@ -15,7 +15,7 @@ from esgd.randomness import Seeds
 from esgd.recipe import Recipe
 from esgd.result import Result
 from esgd.run import RunFolder, read_history
-from esgd.run.folder import check_network, same_lines
+from esgd.run.folder import check_layers, same_lines
 from esgd.run.model import check_frozen
 from esgd.run.place import located
 
@@ -43,7 +43,7 @@ def load(run: str | Path, make_model: Callable[[], nn.Module], *, allow: Collect
     if state is None:
         why = " ".join(damaged) or "No generation is finished yet."
         raise RunError(f"{str(folder.path)!r} has no checkpoint that is whole. {why}")
-    check_network(manifest, genome, folder.path)
+    check_layers(manifest, genome, folder.path)
     told = read_history(folder.history_file)[: state.k]  # knows how long checkpoints took; a checkpoint does not
     history = told if same_lines(told, state.history) else [dict(line) for line in state.history]
     try:

@@ -30,7 +30,7 @@ from esgd.protocols import Draw, Engine, Setup, Task
 from esgd.randomness import Seeds
 from esgd.recipe import Recipe, Stage
 from esgd.rules import named, ours
-from esgd.sanity import check_task
+from esgd.sanity import check_is_task
 from esgd.sizes import Each, Timed
 from esgd.species.auto import settled_species
 from esgd.work import NO_STEPS, check_length, expected_evaluations, measurements, sized, start_looks
@@ -70,7 +70,7 @@ def ready(
     task: Task, recipe: Recipe | None, budget: Budget | None, engine: str | Engine, *, seed: int, resume: Origin
 ) -> tuple[Setup, Recipe, Engine]:
     """All that a run needs: what every worker must know, the recipe, and the engine. Bad input is refused here."""
-    check_task(task)
+    check_is_task(task)
     recipe, engine = _planned(task, recipe, budget, engine)
     setup = prepare(task, recipe, seed, resume)
     return setup, recipe, choose(engine, setup, recipe.load).engine

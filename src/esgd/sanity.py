@@ -23,11 +23,11 @@ _LOOKED: WeakKeyDictionary[nn.Module, tuple[Note, ...]] = WeakKeyDictionary()
 
 
 LARGE_BASE = 1_000_000  # frozen parameters; loading fewer takes no time that matters
-NEEDED = ("model", "prepare", "batches", "loss", "parts", "fitness")
-"""Methods of a task without which no run begins."""
+NEEDED = ("model", "prepare", "batches", "steps", "loss", "parts", "fitness", "size", "test", "describe")
+"""Methods of a task without which no run begins. The rest of `Task` is needed by some networks alone."""
 
 
-def check_task(task: Task) -> None:
+def check_is_task(task: Task) -> None:
     """Refuse what has not the methods of a task. It may be an object of any class."""
     missing = [f"{name}()" for name in NEEDED if not callable(getattr(task, name, None))]
     if not missing:

@@ -104,6 +104,7 @@ class Applied(nn.Module):
 def test_an_address_in_memory_in_the_description_of_a_layer_is_no_difference(tmp_path: Path) -> None:
     whole = fit(classify(Applied), tmp_path / "run")
     assert esgd.load(tmp_path / "run", Applied).fitness == whole.fitness
+    assert fit(classify(Applied), tmp_path / "run").fitness == whole.fitness, "continued with another address"
 
 
 def test_a_run_that_is_not_finished_is_loaded_as_far_as_it_is(trained: esgd.Result, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import esgd
 from esgd import Recipe, Supervised
 from esgd.cli.training import summary
 from esgd.operators import Perturbed
-from esgd.sanity import check_task
+from esgd.sanity import check_is_task
 from esgd.sizes import Timed
 from esgd.tasks.samples import READ, evenly_spaced
 from tests.command import esgd as command
@@ -254,6 +254,25 @@ def test_what_is_no_task_is_refused_with_the_way_to_make_one(given: Any, words: 
             esgd.fit(given, recipe, seed=0, progress=False)
 
 
+@pytest.mark.parametrize("name", ["steps", "size", "test", "describe"])
+def test_a_task_that_lacks_a_method_is_refused_by_its_name(name: str) -> None:
+    class Lacking(Supervised):
+        pass
+
+    setattr(Lacking, name, None)
+    task = Lacking(lambda: nn.Linear(6, 3), F.cross_entropy, train=(X, Y), fitness=(X, Y))
+    for recipe in (Recipe(population=2), None):
+        with pytest.raises(esgd.errors.TaskError, match=rf"task is a Lacking, and no task: it has no {name}\(\)\."):
+            esgd.fit(task, recipe, seed=0, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.int32])
+def test_labels_of_a_kind_that_the_loss_does_not_take_are_left_to_it(dtype: torch.dtype) -> None:
+    task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, train=(X, Y.to(dtype)), fitness=(X, Y.to(dtype)))
+    with pytest.raises(esgd.errors.TaskError, match="a freshly built network cannot be scored"):
+        run(task)
+
+
 def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
     class Around:
         """Passes everything on to a task."""
@@ -265,7 +284,7 @@ def test_a_task_of_any_class_is_taken_by_its_methods() -> None:
             return getattr(self._task, name)
 
     task: Any = Around(classify())
-    check_task(task)
+    check_is_task(task)
 
 
 def with_label(label: int, at: int = 3) -> Tensor:
@@ -282,7 +301,7 @@ def test_a_label_without_an_output_is_named_before_anything_is_trained(
 ) -> None:
     splits = {"train": (X, Y), "fitness": (X, Y), name: (X, with_label(label))}
     task = Supervised(lambda: nn.Linear(6, 3), F.cross_entropy, **splits)
-    words = f"{name} has the label {label} at index 3. The network has 3 outputs.* 1 of its 40 samples have"
+    words = f"{name} has the label {label} at index 3. The network has 3 outputs.* 1 of its 40 samples\\."
     with pytest.raises(esgd.errors.TaskError, match=words):
         esgd.fit(task, seed=0, progress=False, **given)
 

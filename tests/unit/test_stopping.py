@@ -8,20 +8,24 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 import esgd
 from esgd import Patience, Target
 from esgd._algorithm.last_state import last_generation
-from esgd.errors import RecipeError
+from esgd.errors import FitnessError, RecipeError
 from esgd.generation import Generation
 from esgd.run import RunFolder, verify
-from tests.small import classify, random_data
+from tests.small import mlp, random_data
 
 RECIPE = esgd.Recipe(population=3, offspring=3, generations=4, sgd_epochs=1)
 
 
-def fit(run: Path | None = None, **rest: Any) -> esgd.Result:
-    task = classify(test=random_data(40, seed=2))
+def fit(run: Path | None = None, *, loss: Any = F.cross_entropy, **rest: Any) -> esgd.Result:
+    task = esgd.Supervised(
+        mlp, loss, train=random_data(48), fitness=random_data(70, seed=1), test=random_data(40, seed=2), batch_size=16
+    )
     return esgd.fit(task, RECIPE, seed=0, run=run, engine="loop:threads=1", progress=False, report=False, **rest)
 
 
@@ -189,6 +193,21 @@ def test_the_generation_of_a_saved_state_is_the_one_that_was_yielded(tmp_path: P
     assert ours == theirs
     assert str(again) == str(seen[-1])
     assert again.work.samples == seen[-1].work.samples
+
+
+def test_a_stopped_folder_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
+    factor = 1.0
+
+    def scaled(output: Tensor, target: Tensor) -> Tensor:
+        return factor * F.cross_entropy(output, target)
+
+    fit(tmp_path, stop=Target(100.0), loss=scaled)
+    before, factor = (tmp_path / "stop.json").read_bytes(), 2.0
+    with pytest.raises(FitnessError, match="scored again it has") as caught:
+        fit(tmp_path, stop=Target(100.0), loss=scaled)
+    assert not hasattr(caught.value, "__notes__"), "to run the same program again would be refused again"
+    assert (tmp_path / "stop.json").read_bytes() == before
+    assert not verify(tmp_path).faults
 
 
 def test_a_stopped_folder_says_so_and_is_whole(tmp_path: Path) -> None:

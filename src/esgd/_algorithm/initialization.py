@@ -135,7 +135,7 @@ def begin(session: Session, setup: Setup, recipe: Recipe, resume: Origin) -> Beg
     foreign = founders(setup.genome, [partial(loaded, setup.genome, each) for each in recipe.immigrants], step=1)
     leader = population.order[0]
     first = float(population.fitness[leader])
-    second = float(session.evaluate(population, [_clone(population, leader)]).fitness[0])
+    second = float(session.evaluate(population, [clone(population, leader)]).fitness[0])
     if isinstance(resume, State):
         check_same_fitness(state.history[-1], first, second)
     waiver = why_waived(recipe, first, second)
@@ -154,10 +154,11 @@ def _founding(session: Session, setup: Setup, recipe: Recipe, given: Population 
 
 def scored(session: Session, population: Population) -> Population:
     """The same individuals with their fitness: each is built as the birth with itself as only mate, unmutated."""
-    births = [_clone(population, j) for j in range(len(population))]
+    births = [clone(population, j) for j in range(len(population))]
     return session.unite(population, births, Scores.unknown(len(births)), range(len(births), 2 * len(births)))
 
 
-def _clone(population: Population, j: int) -> Birth:
+def clone(population: Population, j: int) -> Birth:
+    """A birth that is the individual itself, to score it again."""
     birth = population.births[j]
     return Birth(id=birth.id, mates=(j,), founder=birth.founder)

@@ -1,4 +1,4 @@
-"""Which recipe a call of `fit` with a budget has: a new one, or the one that its folder began with."""
+"""Which recipe a call of `fit` with a budget gets: a new one, or the one that its folder began with."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def made_by(recipe: Recipe | None, rules: str | None) -> str | None:
 def _planned(
     task: Task, path: Path, recipe: Recipe | None, rules: str | None, seconds: float, allow: Collection[str]
 ) -> Recipe | None:
-    """The recipe of the run in a folder. One that has saved nothing yet keeps its plan only if this is the same run."""
+    """The recipe of the run in a folder. One that has saved nothing yet keeps its plan only for the
+    same network, data, recipe and budget."""
     folder = RunFolder(path)
     if folder.has_saved:
         return _begun(folder, recipe, rules, allow)

@@ -60,14 +60,9 @@ def check_longer(recipe: Recipe, state: State | None, path: Path) -> None:
         )
 
 
-def marked(state: State | None, manifest: Mapping[str, Any], origin: Origin) -> State | None:
+def marked(state: State | None, manifest: Mapping[str, Any]) -> State | None:
     """The state with what its next generation has to say of the extension that begins there."""
     parts = manifest.get(EXTENDED)
-    if state is None and origin is None and RESUMED in manifest:
-        raise RunError(
-            "this run began with what another run had given, and none of its checkpoints is whole. Give it again: "
-            "fit(…, resume=result)."
-        )
     if not parts:
         return state
     after, done = parts[-1]["after"], state.k if state else 0

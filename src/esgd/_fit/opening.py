@@ -61,13 +61,13 @@ def open_run(
     if known and folder.path is not None:
         check_frozen(known, setup.genome.template, folder.path)
         check_start(known, this.get(START), folder.path)
-    choice = _choice(request, known, setup, recipe, trusted)
+    choice = _choice(request, known, setup, recipe, trusted, has_saved=folder.has_saved)
     engine = _written(choice.engine)
     manifest = known or folder.claim(describe(this, engine=engine, why=choice.why, origin=origin, frozen=frozen))
     if known and not folder.has_saved and known["engine"] != engine:  # which has computed nothing yet
         choice = replace(choice, why="")
         manifest = folder.claim({**known, "engine": engine, "engine_because": ""})
-    state, damaged = folder.latest(setup.genome, manifest, allow=trusted)
+    state, damaged = folder.latest(setup.genome, manifest, allow=trusted, given=given is not None)
     if other and folder.path is not None:
         check_longer(recipe, state, folder.path)
         manifest = folder.extend(manifest, this["recipe"], after=state.k if state else 0)
@@ -75,7 +75,7 @@ def open_run(
         folder.adopt(given, run=digest(manifest, given.k))
         state = given
     opened = Opened(manifest=manifest, choice=choice, damaged=tuple(damaged))
-    return opened, marked(state, manifest, given)
+    return opened, marked(state, manifest)
 
 
 def _identity(recipe: Recipe, setup: Setup) -> dict[str, Any]:
@@ -111,19 +111,19 @@ def _choice(
     setup: Setup,
     recipe: Recipe,
     allow: Collection[str],
+    *,
+    has_saved: bool,
 ) -> EngineChoice:
-    """The engine to use; a run that chose its engine itself keeps it."""
+    """The engine to use; a run that chose its engine itself keeps it. One that has saved nothing has another if its
+    own cannot be had."""
     if manifest is not None and isinstance(request, Computing):
-        began = _engine_of(manifest, allow)
-        if isinstance(began, Ray) and began.address not in (None, "auto"):
-            raise RunError(
-                f"this run computed on the Ray cluster at {began.address!r}. To join a cluster is to trust it, so an "
-                f"address that is read from a folder is not followed. Give it yourself: --engine "
-                f"ray:address={began.address}, or in Python engine=Ray(address=…)."
-            )
-        return EngineChoice(began, "")
+        try:
+            return EngineChoice(_kept(manifest, allow), "")
+        except RunError:
+            if has_saved:
+                raise
     choice = request if isinstance(request, EngineChoice) else settle(request, setup, recipe.load)
-    if manifest is not None and _written(choice.engine) != manifest["engine"]:
+    if manifest is not None and has_saved and _written(choice.engine) != manifest["engine"]:
         if _is_unwritten(manifest):
             why = (
                 f"engine: {choice.engine}; this run started with one of your own. Results may differ in the last bits."
@@ -137,6 +137,18 @@ def _choice(
         )
         return replace(choice, why=f"engine: {choice.engine}; this run started with {began}. {same}")
     return choice
+
+
+def _kept(manifest: Mapping[str, Any], allow: Collection[str]) -> Engine:
+    """The engine that a run began with."""
+    began = _engine_of(manifest, allow)
+    if isinstance(began, Ray) and began.address not in (None, "auto"):
+        raise RunError(
+            f"this run computed on the Ray cluster at {began.address!r}. To join a cluster is to trust it, so an "
+            f"address that is read from a folder is not followed. Give it yourself: --engine "
+            f"ray:address={began.address}, or in Python engine=Ray(address=…)."
+        )
+    return began
 
 
 def _is_unwritten(manifest: Mapping[str, Any]) -> bool:

@@ -63,7 +63,7 @@ class Training:
         load: Load,
     ) -> None:
         self.folder, self.opened, self.setup, self.recipe, self.around = folder, opened, setup, recipe, around
-        self.state, self.why = state, ""
+        self.state, self.why, self._has_begun = state, "", False
         self.history: list[dict[str, Any]] = list(state.history) if state else []
         self.done, self._last = state.k if state else 0, LastState(load)
 
@@ -98,6 +98,8 @@ class Training:
         concerns = look(self.setup) if self.state is None else ()
         for note in concerns:
             self.around.reports.say(f"note: {note}")
+        self.folder.note_stop(Stop(self.around.watchers.spelt))
+        self._has_begun = True
         made = generations(
             self.setup, self.recipe, self.opened.choice.engine, self.state or given, self.around.reports.tick
         )
@@ -151,7 +153,7 @@ class Training:
         words = farewell(self.done, path, around.origin, around.allow)
         if self.state is not None or isinstance(error, KeyboardInterrupt):
             around.reports.say(words)
-        elif self.done and path is not None:
+        elif self._has_begun and self.done and path is not None:
             error.add_note(words)
         if self.state is not None:
             self.history = list(self.state.history)

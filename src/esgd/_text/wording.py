@@ -96,3 +96,11 @@ def short_name(name: str) -> str:
     'relative_gaussian'
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def path_fault(text: str) -> str:
+    """Why a text is no path, after the text itself; nothing if it may be one. An empty one, as of a variable that is
+    not set, would be the current folder."""
+    if not text:
+        return f"{text!r} is empty"
+    return f"{text!r} has a null character, which no path has" if "\0" in text else ""

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from esgd._names.study_names import OWN_RECIPE
+from esgd._text.wording import path_fault
 from esgd.errors import RecipeError, did_you_mean, shown
 
 # Named here as well, because their own modules import PyTorch and help must not wait for it; tests compare the two.
@@ -19,13 +20,9 @@ PORT = 8642
 
 
 def path_of(text: str) -> Path:
-    """A path as it was typed, with ~ replaced by the home folder: a shell leaves it in quotes and after `--run=`.
-
-    An empty one, as of a variable that is not set, would be the current folder, and is refused.
-    """
-    if not text or "\0" in text:
-        why = "has a null character, which no path has" if text else "is empty"
-        raise typer.BadParameter(f"the path {text!r} {why}. Write the path; '.' is this folder.")
+    """A path as it was typed, with ~ replaced by the home folder: a shell leaves it in quotes and after `--run=`."""
+    if fault := path_fault(text):
+        raise typer.BadParameter(f"the path {fault}. Write the path; '.' is this folder.")
     return Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises where there is no such user
 
 

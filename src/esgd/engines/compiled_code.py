@@ -59,12 +59,12 @@ def keep_compiled_code() -> None:
     belongs to the user alone, it is a new one, for as long as this process lasts. torch decides by the code and its own
     version what can be used again.
     """
-    torchs, ours = _torchs_folder(), compiled_code_folder()
-    if os.environ.get(VARIABLE, str(torchs)) != str(torchs):
+    torchs, ours, chosen = _torchs_folder(), compiled_code_folder(), os.environ.get(VARIABLE)
+    if chosen is not None and chosen != str(torchs):
         return
-    for folders in ((ours.parent.parent, ours.parent, ours), (torchs,)):
+    for folders in ((ours.parent.parent, ours.parent, ours), (torchs,) if torchs else ()):
         with suppress(OSError):  # no home, or one that cannot be written
-            if _made_ours_alone(folders):
+            if folders and folders[-1].is_absolute() and _made_ours_alone(folders):
                 os.environ[VARIABLE] = str(folders[-1])
                 return
     os.environ[VARIABLE] = tempfile.mkdtemp(prefix="esgd-compiled-")
@@ -95,8 +95,8 @@ def _lock(folder: str, code: str) -> Path:
 @cache
 def compiler_works() -> bool:
     """Whether torch can compile anything here: it needs a C++ compiler, or a GPU."""
-    keep_compiled_code()
     try:
+        keep_compiled_code()
         with compiling("whether anything can be compiled"):
             compile_function(_doubled, on_cpu=True)(torch.ones(8))
     except Exception:  # noqa: BLE001  # whatever is missing
@@ -129,15 +129,19 @@ def _headers_are_ours_alone() -> bool:
     has."""
     folder = _torchs_folder()
     with suppress(OSError):
-        return _made_ours_alone((folder, folder / "precompiled_headers"))
+        return folder is not None and _made_ours_alone((folder, folder / "precompiled_headers"))
     return False
 
 
-def _torchs_folder() -> Path:
-    """Where torch keeps compiled code if nothing else is said."""
+def _torchs_folder() -> Path | None:
+    """Where torch keeps compiled code if nothing else is said; None where it cannot say: it needs the name of the user
+    and a folder for temporary files, and some containers have neither."""
     from torch._inductor.runtime.runtime_utils import default_cache_dir  # type: ignore[attr-defined]
 
-    return Path(default_cache_dir()).absolute()
+    try:
+        return Path(default_cache_dir()).absolute()
+    except (KeyError, OSError):
+        return None
 
 
 def _made_ours_alone(folders: Iterable[Path]) -> bool:

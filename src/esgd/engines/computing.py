@@ -68,7 +68,7 @@ class Computing:
                 f"device that this PyTorch build and this machine have."
             ) from error
 
-    def check_network(self, dtype: torch.dtype) -> None:
+    def check_precision(self, dtype: torch.dtype) -> None:
         """Refuse a precision that a network of this dtype would not be computed in."""
         if self.precision == "bf16" and dtype == torch.float64:
             raise RecipeError(

@@ -36,7 +36,7 @@ class Network:
     def __init__(self, setup: Setup, computing: Computing) -> None:
         self.setup, self.computing = setup, computing
         genome = setup.genome
-        computing.check_network(genome.dtype)
+        computing.check_precision(genome.dtype)
         self.module = genome.module(*genome.read(genome.template)).to(computing.device)
         named = dict(self.module.named_parameters())
         self.parameters = [named[name] for name in genome.names]

@@ -31,8 +31,7 @@ class Failure:
     def of(error: BaseException) -> Failure:
         """The exception that is being handled; one that would end or interrupt the process is told in words."""
         travelling = error if isinstance(error, Exception) and _can_travel(error) else None
-        words = traceback.format_exception_only(error)[0].strip()  # without notes, which follow
-        return Failure(travelling, words, traceback.format_exc())
+        return Failure(travelling, f"{type(error).__name__}: {error}", traceback.format_exc())
 
     def raise_again(self, what: str = "") -> NoReturn:
         """The worker's own exception where it could travel; a note says what it was at, its cause where."""

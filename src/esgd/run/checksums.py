@@ -1,4 +1,4 @@
-"""SHA256SUMS: the checksums of a finished run, in the format of `sha256sum`."""
+"""SHA256SUMS: the checksums of a run that has ended, in the format of `sha256sum`."""
 
 from __future__ import annotations
 

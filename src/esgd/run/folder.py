@@ -18,7 +18,6 @@ new one, the model and the line are there.
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +50,6 @@ MODEL = "model.safetensors"
 WRITTEN = (MANIFEST, RECIPE, HISTORY, DAMAGED, MODEL, SUMS, STOP, "report.html", "run.png")
 ASIDE = tuple(f".{name}.new" for name in WRITTEN)  # what a crash leaves half-written
 OURS = (".lock", RECIPE, *ASIDE)  # what a run killed at its birth leaves
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 LINES, WIDTH = 12, 240  # of the differences to another run that are shown, and characters of each
 
 
@@ -177,17 +175,23 @@ class RunFolder:
         return read_manifest(self.manifest_file)
 
     def latest(
-        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = ()
+        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = (), given: bool = True
     ) -> tuple[State | None, list[str]]:
         """The newest state that is whole, and what was found damaged on the way; None to begin at the beginning. The
         history is made to say the same.
 
         `manifest` is that of this run; `allow` has the packages whose code a checkpoint may name. A finished run
-        without a checkpoint that is whole is refused: to begin again would overwrite its model.
+        without a checkpoint that is whole is refused: to begin again would overwrite its model. So is one that began
+        with the result of another, unless that is `given`.
         """
         state, damaged = self.read(genome, manifest, allow=allow)
-        if state is None and RESUMED not in manifest:  # what that began with has to be given again
-            self._check_unfinished(manifest, damaged)
+        if state is None:
+            self._refuse_to_overwrite(manifest, damaged)
+            if RESUMED in manifest and not given:
+                raise RunError(
+                    "this run began with what another run had given, and none of its checkpoints is whole. Give it "
+                    "again: fit(…, resume=result)."
+                )
         lines, altered = self._mend_history(state.history if state else ())
         return state and replace(state, history=Growing(lines)), damaged + altered
 
@@ -204,19 +208,19 @@ class RunFolder:
                 damaged.append(str(error))
         return None, damaged
 
-    def _check_unfinished(self, manifest: Mapping[str, Any], damaged: Sequence[str]) -> None:
+    def _refuse_to_overwrite(self, manifest: Mapping[str, Any], damaged: Sequence[str]) -> None:
         """Refuse a run that has ended, when none of its checkpoints is whole."""
         done = len(_found(self.history_file).lines)
         if not _is_there(self.path / SUMS) and not 0 < planned_generations(manifest) <= done:
             return
         after = last_extension(manifest)
-        extended_after = f", which was extended after generation {after}," if after else ""
+        last = f"checkpoint/{after:06d} or a later one" if after else f"checkpoint/{done:06d}"
+        why = " ".join(damaged) or f"{self.checkpoints} has none."
         raise RunError(
-            f"{str(self.path)!r} has a finished run{extended_after} and no checkpoint that is whole, so its population "
-            f"cannot be returned. {' '.join(damaged) or f'{self.checkpoints} has none.'} Nothing was changed: to begin "
-            f"again would overwrite the run. Its fittest network is in {MODEL}. Restore checkpoint/{after or done:06d}"
-            f"{' or a later one' if after else ''} from a copy, or choose another folder; to train again, delete this "
-            f"one."
+            f"{str(self.path)!r} has a finished run{f', extended after generation {after},' if after else ''} and no "
+            f"checkpoint that is whole, so its population cannot be returned. {why} Nothing was changed, and its "
+            f"fittest network is in {MODEL}. Restore {last} from a copy. To train again, choose another folder, or "
+            f"delete this one."
         )
 
     def adopt(self, state: State, *, run: str) -> None:
@@ -333,7 +337,7 @@ class NoFolder:
         return dict(manifest)
 
     def latest(
-        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = ()
+        self, genome: Genome, manifest: Mapping[str, Any], *, allow: Collection[str] = (), given: bool = True
     ) -> tuple[State | None, list[str]]:
         return None, []
 
@@ -366,13 +370,9 @@ def _check_lock(file: Path) -> None:
         raise RunError(f"{str(file)!r} is not a regular file. A run makes it to keep other processes out. Remove it.")
 
 
-def check_network(manifest: Mapping[str, Any], genome: Genome, path: Path) -> None:
-    """Refuse a network with other layers than that of the run; where an object is in memory is no difference."""
-    there, here = (
-        {"network": {**each, "layers": _ADDRESS.sub("", str(each.get("layers")))}}
-        for each in (manifest["network"], describe_network(genome))
-    )
-    if found := differences(there, here):
+def check_layers(manifest: Mapping[str, Any], genome: Genome, path: Path) -> None:
+    """Refuse a network with other layers than that of the run."""
+    if found := differences({"network": manifest["network"]}, {"network": describe_network(genome)}):
         raise RunError(
             f"{_differs(path, found)}\nIts weights belong to its own network, and another one would compute something "
             f"else with them. Give the make_model that the run was trained with, or undo the difference."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -54,6 +55,7 @@ def describe(identity: Mapping[str, Any], *, engine: Any, why: str, origin: str,
     }
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _TYPES = {"origin": str, "recipe": dict, "seed": int, "engine": dict, "data": dict, "network": dict}
 _SHOWN = {"recipe": dict, "versions": dict, "seed": int}
 
@@ -122,7 +124,13 @@ def differences(
         "{}: {!r} in the folder, {!r} now".format(path, *_lines_apart(before, now))
         for name in (*IDENTITY, RESUMED)
         for path, before, now in _walk(name, there.get(name), here.get(name))
+        if _without_addresses(before) != _without_addresses(now)
     ]
+
+
+def _without_addresses(value: Any) -> Any:
+    """A text without where objects are in memory, such as a function among the layers of a network."""
+    return _ADDRESS.sub("", value) if isinstance(value, str) else value
 
 
 def _lines_apart(before: Any, now: Any) -> tuple[Any, Any]:

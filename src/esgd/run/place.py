@@ -6,6 +6,7 @@ import re
 from os import PathLike, fspath
 from pathlib import Path
 
+from esgd._text.wording import path_fault
 from esgd.errors import RunError, shown
 
 _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/")  # a Path has made one slash of two; one letter is a drive of Windows
@@ -22,9 +23,8 @@ def located(path: str | Path) -> Path:
         raise RunError(
             f"run={shown(path)} is a {type(path).__name__}, and a run folder is named by a path. Write run='runs/mine'."
         )
-    if not fspath(path) or "\0" in fspath(path):
-        why = "has a null character, which no path has" if fspath(path) else "is empty"
-        raise RunError(f"run={str(path)!r} {why}. Write the path of a folder, such as 'runs/mine'; '.' is this folder.")
+    if fault := path_fault(fspath(path)):
+        raise RunError(f"run={fault}. Write the path of a folder, such as 'runs/mine'; '.' is this folder.")
     found = _URL.match(str(path))
     if found:
         address = _URL.sub(r"\1://", str(path).replace("://", ":/", 1), count=1)

@@ -19,7 +19,7 @@ from esgd.tasks.fingerprints import fingerprint, size_in_bytes
 from esgd.tasks.kept_samples import KeptSamples
 from esgd.tasks.orders import Order, Shuffled
 from esgd.tasks.reading_processes import Address, AddressedBatches, Collate, MapStyle, Readers, collated, plain
-from esgd.tasks.sources import FIXED, Concern, fixed
+from esgd.tasks.sources import FIXED, Concern, NamedBatches, fixed
 
 KEPT_BYTES = 1 << 30
 
@@ -187,7 +187,7 @@ class Iterated:
         return samples // batch_size if self.drop_last else ceil(samples / batch_size)
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterator[Batch]:
-        return iter(self._loader(batch_size))
+        return iter(NamedBatches(partial(self._loader, batch_size), self.name))
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
         return fixed(partial(self._loader, self.batch_size or batch_size), self.name)

@@ -25,7 +25,7 @@ Targets = tuple[str, Any, Tensor | None, int]
 """The name of a split, its targets, their places in it if these are not all, and how many samples it has."""
 
 
-def check_held(splits: Mapping[str, Source], loss: Any, form: BatchForm, network: nn.Module) -> None:
+def check_labels_of_tensors(splits: Mapping[str, Source], loss: Any, form: BatchForm, network: nn.Module) -> None:
     """Refuse class numbers that are out of range, in the splits that are tensors. All of them are looked at."""
     held = {name: split for name, split in splits.items() if type(split) is Tensors}
     if held and ignored_class(loss) is not None:
@@ -33,7 +33,7 @@ def check_held(splits: Mapping[str, Source], loss: Any, form: BatchForm, network
         _check(targets, loss, form, network, few_samples(next(iter(held.values()))))
 
 
-def check_read(samples: Iterable[Samples], loss: Any, form: BatchForm, network: nn.Module) -> None:
+def check_labels_of_samples(samples: Iterable[Samples], loss: Any, form: BatchForm, network: nn.Module) -> None:
     """Refuse class numbers that are out of range, among samples that were read."""
     known = [each for each in samples if each.target is not None and all(x is not None for x in each.inputs)]
     if known and ignored_class(loss) is not None:
@@ -70,9 +70,10 @@ def _check(targets: Iterable[Targets], loss: Any, form: BatchForm, network: nn.M
         among = f"its {total:,}" if len(y) == total else f"the {len(y):,} of its {total:,}"
         raise TaskError(
             f"{name} has the label {label} at index {index}. The network has {classes} outputs, so the class numbers "
-            f"of {name_of(loss)} are 0 to {classes - 1}, and {ignored} for what is ignored. {len(rows):,} of {among} "
-            f"samples {'that were looked at ' if len(y) < total else ''}have others. Number the classes from 0 "
-            f"(y.unique(return_inverse=True)[1]), or let make_model build a network with an output for each class."
+            f"of {name_of(loss)} are 0 to {classes - 1}, and {ignored} for what is ignored. Out of range: "
+            f"{len(rows):,} of {among} samples{' that were looked at' if len(y) < total else ''}. Number the classes "
+            f"from 0 (y.unique(return_inverse=True)[1]), or let make_model build a network with an output for each "
+            f"class."
         )
 
 
@@ -93,5 +94,5 @@ def _classes(network: nn.Module, few: Batch, form: BatchForm) -> int | None:
 
 
 def _is_whole(y: Any) -> bool:
-    """Whether these are class numbers, and not the probabilities of classes."""
-    return isinstance(y, Tensor) and not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    """Whether these are class numbers of a kind that cross entropies take, and not the probabilities of classes."""
+    return isinstance(y, Tensor) and y.dtype in (torch.int64, torch.uint8)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from esgd.errors import TaskError
-from esgd.tasks.metrics import Accumulates, OfOutputs, asked, is_averaged, scalar
+from esgd.tasks.metrics import Accumulates, OfOutputs, is_averaged, measured, scalar
 
 KEPT_BYTES = 1 << 30
 """Outputs and targets of a split that are kept at most, for metrics that see all of them."""
@@ -32,25 +32,25 @@ class Measurement:
         self._sums: dict[str, Any] = dict.fromkeys(self._averaged, 0.0)
         self._outputs, self._targets, self._bytes = list[Any](), list[Any](), 0
         for name, metric in self._accumulating.items():
-            asked(name, metric.reset)
+            measured(name, metric.reset)
 
     def add(self, output: Any, target: Any, samples: int) -> None:
         """Take a batch into account."""
         self._samples += samples
         for name, metric in self._averaged.items():
-            self._sums[name] = self._sums[name] + scalar(asked(name, metric, output, target), _whose(name)) * samples
+            self._sums[name] = self._sums[name] + scalar(measured(name, metric, output, target), _whose(name)) * samples
         for name, accumulating in self._accumulating.items():
-            asked(name, accumulating.update, output, target)
+            measured(name, accumulating.update, output, target)
         if self._whole:
             self._keep(output, target)
 
     def values(self) -> dict[str, Tensor]:
         """The metrics by name, each a float64 scalar. A metric that returns a dict of numbers is several."""
         found: dict[str, Any] = {name: total / self._samples for name, total in self._sums.items()}
-        found |= {name: asked(name, each.compute) for name, each in self._accumulating.items()}
+        found |= {name: measured(name, each.compute) for name, each in self._accumulating.items()}
         if self._whole:
             output, target = _joined(self._outputs, self._first), _joined(self._targets, self._first)
-            found |= {name: asked(name, metric, output, target) for name, metric in self._whole.items()}
+            found |= {name: measured(name, metric, output, target) for name, metric in self._whole.items()}
         values = dict[str, Tensor]()
         for given in self._names:
             for name, value in _several(given, found[given]).items():

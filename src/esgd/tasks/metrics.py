@@ -114,7 +114,7 @@ def error_rate(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(dim=1) != target).double().mean()
 
 
-def asked(name: str, metric: Callable[..., Any], *arguments: Any) -> Any:
+def measured(name: str, metric: Callable[..., Any], *arguments: Any) -> Any:
     """What a metric returns; an exception that it raises keeps its type, with a note that names the metric."""
     try:
         return metric(*arguments)

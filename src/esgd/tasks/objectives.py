@@ -67,7 +67,7 @@ class OfOutput:
         except EsgdError:
             raise
         except Exception as error:
-            blame(error, self.loss)
+            note_loss(error, self.loss)
             raise
 
     def output(self, network: nn.Module, batch: Batch, form: BatchForm) -> Any:
@@ -92,7 +92,7 @@ class OfBatch:
         except EsgdError:
             raise
         except Exception as error:
-            blame(error, self.loss)
+            note_loss(error, self.loss)
             raise
         return found if isinstance(found, tuple) and len(found) == 2 else (found, NoOutput())
 
@@ -181,7 +181,7 @@ def checked_values(value: Any, samples: int) -> Tensor:
     )
 
 
-def blame(error: Exception, loss: Any) -> None:
+def note_loss(error: Exception, loss: Any) -> None:
     """Note on an exception that the task's loss raised it. Its type stays."""
     if not shortage(error):  # the engine says what the machine has too little of
         error.add_note(f"Raised in the loss of the task, {name_of(loss)}. Call it by hand on one batch to see why.")

@@ -81,8 +81,8 @@ class AddressedBatches:
             where = indices[begun - 1] if begun else self._first_unread(indices)
             raise TaskError(
                 f"{self.name or 'a split'} cannot be read{'' if where is None else f' at index {self._place(where)}'}: "
-                f"{type(error).__name__}: {error}. Its {type(self.shown).__name__} raised this, and every sample is "
-                f"read in each epoch. Read that sample by hand to see why, then repair it or leave it out."
+                f"{type(error).__name__}: {error}. Its {type(self.shown).__name__} raised this, and all samples "
+                f"are read again and again. Read that sample by hand to see why, then repair it or leave it out."
             ) from error
 
     def _first_unread(self, indices: list[int]) -> int | None:

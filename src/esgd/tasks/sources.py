@@ -6,6 +6,7 @@ Every source deals out epochs in a random order that `seeds` alone decides, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -187,7 +188,7 @@ class Stream:
         """Not known before it is read."""
 
     def epoch(self, seeds: Seeds, batch_size: int) -> Iterable[Batch]:
-        return self.make()
+        return NamedBatches(self.make, self.name)
 
     def parts(self, batch_size: int, order: Sequence[int] | None = None) -> Iterator[tuple[int, Batch]]:
         return fixed(self.make, self.name)
@@ -199,26 +200,53 @@ class Stream:
         """Nothing that is known: a function may use anything beside its data."""
 
 
-def fixed(make: Callable[[], Iterable[Batch]], name: str = "") -> Iterator[tuple[int, Batch]]:
-    """Numbered batches, each read under seeds that are always the same. What they raise names the split."""
-    end, part = object(), 0
-    try:
-        with global_randomness(FIXED.integer("stream")):
-            batches = iter(make())
-        for part in count():
-            with global_randomness(FIXED.integer("stream", part)):
+@dataclass(frozen=True, eq=False)
+class NamedBatches:
+    """Batches in the order in which they come. What they raise names the split."""
+
+    make: Callable[[], Iterable[Batch]]
+    name: str
+
+    def __iter__(self) -> Iterator[Batch]:
+        with _reading(self.name, 0):
+            batches = iter(self.make())
+        return self._rest(batches)
+
+    def _rest(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        end = object()
+        for number in count():
+            with _reading(self.name, number):
                 batch = next(batches, end)
             if batch is end:
                 return
-            yield part, batch
+            yield batch
+
+
+def fixed(make: Callable[[], Iterable[Batch]], name: str) -> Iterator[tuple[int, Batch]]:
+    """Numbered batches, each read under seeds that are always the same. What they raise names the split."""
+    end = object()
+    with global_randomness(FIXED.integer("stream")), _reading(name, 0):
+        batches = iter(make())
+    for part in count():
+        with global_randomness(FIXED.integer("stream", part)), _reading(name, part):
+            batch = next(batches, end)
+        if batch is end:
+            return
+        yield part, batch
+
+
+@contextmanager
+def _reading(name: str, number: int) -> Iterator[None]:
+    try:
+        yield
     except EsgdError:
         raise
     except Exception as error:
         if shortage(error):
             raise  # the engine says which
         raise TaskError(
-            f"{name or 'a split'} cannot be read at its batch {part}: {type(error).__name__}: {error}. What makes its "
-            f"batches raised this, and they are read again and again. Read them by hand to see why."
+            f"{name or 'a split'} cannot be read at its batch {number}: {type(error).__name__}: {error}. What makes "
+            f"its batches raised this, and they are read again and again. Read them by hand to see why."
         ) from error
 
 

@@ -20,10 +20,10 @@ from esgd.protocols import Average, Batch, Settings
 from esgd.randomness import Seeds
 from esgd.tasks.batch_forms import IN_DICTS, BatchForm
 from esgd.tasks.inspection import concerns, search
-from esgd.tasks.labels import check_held, check_read
+from esgd.tasks.labels import check_labels_of_samples, check_labels_of_tensors
 from esgd.tasks.losses import Loss, constant_loss, loss_on_device, never_negative, targets_of
 from esgd.tasks.measuring import Measurement
-from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, asked, is_averaged, scalar, sorted_metrics
+from esgd.tasks.metrics import Accumulates, OfNetwork, OfOutputs, is_averaged, measured, scalar, sorted_metrics
 from esgd.tasks.objectives import NoOutput, OfBatch, OfModel, OfOutput, checked_values, name_of, objective
 from esgd.tasks.outputs import average_for
 from esgd.tasks.reading import Reader, divided
@@ -322,7 +322,7 @@ class Supervised:
         if self._test is None:
             return {}
         means, _ = self._means("test", self._test, module, self._metrics.of_split)
-        whole = {name: asked(name, metric, module) for name, metric in self._metrics.of_network.items()}
+        whole = {name: measured(name, metric, module) for name, metric in self._metrics.of_network.items()}
         return means | {name: float(scalar(value, f"the metric {name!r}")) for name, value in whole.items()}
 
     @torch.no_grad()
@@ -380,7 +380,7 @@ class Supervised:
     def try_training(self, network: nn.Module) -> None:
         if not self._tried:
             if self._computes_its_loss:
-                check_held(self._splits, self._loss, self._form, network)
+                check_labels_of_tensors(self._splits, self._loss, self._form, network)
             check_training(self._train, self._fitness, self.loss, network)
             self._tried = True
 
@@ -390,7 +390,7 @@ class Supervised:
         known = {name: split for name, split in self._splits.items() if name != "pick"}
         found = [each for name, split in known.items() if (each := some_samples(name, split, self._form)) is not None]
         if self._computes_its_loss and not all(isinstance(split, Tensors) for split in known.values()):
-            check_read(found, self._loss, self._form, network)
+            check_labels_of_samples(found, self._loss, self._form, network)
         yield from concerns(found, known, self._loss, network)
 
     @property

@@ -71,6 +71,25 @@ def test_a_link_is_not_used(tmp_path: Path, torchs_folder: Path) -> None:
     assert os.environ[VARIABLE] == str(torchs_folder)
 
 
+@pytest.mark.parametrize(
+    "error", [KeyError("getpwuid(): uid not found: 1234"), FileNotFoundError("no folder")], ids=repr
+)
+def test_where_torch_has_no_folder_ours_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    """As in a container whose user has no name."""
+
+    def nowhere() -> str:
+        raise error
+
+    monkeypatch.setattr("torch._inductor.runtime.runtime_utils.default_cache_dir", nowhere)
+    keep_compiled_code()
+    assert Path(os.environ[VARIABLE]).is_relative_to(tmp_path / "esgd")
+    monkeypatch.setenv(VARIABLE, "/elsewhere")
+    keep_compiled_code()
+    assert os.environ[VARIABLE] == "/elsewhere"
+
+
 def test_where_others_can_write_into_both_folders_a_new_one_is_used(tmp_path: Path, torchs_folder: Path) -> None:
     for folder in (tmp_path / "esgd", torchs_folder):
         folder.mkdir()

@@ -295,12 +295,41 @@ def test_a_folder_that_began_with_a_result_continues_without_it_as_long_as_it_ha
         fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
     fit(LONGER, run=folder)
     assert bits(folder) == bits(whole)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def lose_checkpoints(folder: Path) -> None:
     for path in (folder / "checkpoint").glob("0*"):
         (path / "state.json").unlink()
+
+
+def test_a_folder_that_began_with_a_result_and_lost_its_checkpoints_needs_it_again(
+    result: esgd.Result, tmp_path: Path
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    fit(LONGER, resume=result, run=whole)
+    with pytest.raises(KilledError):
+        fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
+    lose_checkpoints(folder)
+    before = files(folder)
     with pytest.raises(RunError, match="resume=result"):
         fit(LONGER, run=folder)
+    assert files(folder) == before
     fit(LONGER, resume=result, run=folder)
     assert bits(folder) == bits(whole)
+
+
+def test_a_finished_folder_that_began_with_a_result_is_not_overwritten(result: esgd.Result, tmp_path: Path) -> None:
+    fit(LONGER, resume=result, run=tmp_path)
+    lose_checkpoints(tmp_path)
+    before = files(tmp_path)
+    for given in ({}, {"resume": result}):
+        with pytest.raises(RunError, match="a finished run, .* and no checkpoint that is whole"):
+            fit(LONGER, run=tmp_path, **given)
+    assert files(tmp_path) == before
 
 
 def test_a_folder_that_began_with_another_result_is_refused(result: esgd.Result, tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ def own() -> Any:
     return Own()
 
 
+class Refusing:
+    def on_run_begin(self, *arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+
 def fit(engine: Any, run: Path | None, **more: Any) -> esgd.Result:
     return esgd.fit(classify(), RECIPE, seed=0, engine=engine, run=run, report=False, **{"progress": False, **more})
 
@@ -39,6 +44,13 @@ def fit(engine: Any, run: Path | None, **more: Any) -> esgd.Result:
 def test_it_needs_no_importable_name() -> None:
     ours, loops = fit(own(), None), fit("loop:threads=1", None)
     assert not difference(contents(ours.population), contents(loops.population))
+
+
+def test_a_folder_in_which_nothing_was_saved_takes_another_engine(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(own(), tmp_path, callbacks=[Refusing()], on_interrupt="raise")
+    assert not (tmp_path / "history.jsonl").exists()
+    assert len(fit("auto", tmp_path).history) == RECIPE.generations
 
 
 def test_a_run_continues_with_it_or_with_another_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

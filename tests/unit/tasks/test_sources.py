@@ -397,3 +397,11 @@ def test_batches_that_cannot_be_read_are_named_with_their_split(name: str, data:
     with pytest.raises(TaskError, match=f"{name} cannot be read at its batch {part}: OSError: ") as caught:
         esgd.fit(task, esgd.Recipe(population=2, generations=1), seed=0, engine="loop", progress=False)
     assert isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize("data", [broken_batches, BrokenLines()], ids=lambda x: type(x).__name__)
+def test_batches_that_cannot_be_read_in_training_are_named_with_their_split(data: Any) -> None:
+    good = (torch.randn(40, 2), torch.arange(40) % 2)
+    task = Supervised(lambda: nn.Linear(2, 2), F.cross_entropy, train=data, fitness=good, batch_size=4)
+    with pytest.raises(TaskError, match="train cannot be read at its batch [01]: OSError: gone"):
+        esgd.fit(task, esgd.Recipe(population=2, generations=1), seed=0, engine="loop", progress=False)
