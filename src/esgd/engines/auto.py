@@ -18,6 +18,7 @@ from esgd.engines.batched import Vmap
 from esgd.engines.compiled_code import compiler_works
 from esgd.engines.computing import Computing, cores
 from esgd.engines.counting import StepCount, count_step
+from esgd.engines.onednn import LARGE, onednn_is_faster
 from esgd.engines.probe import trial
 from esgd.engines.processes import Pool
 from esgd.engines.sequential import Loop
@@ -53,6 +54,7 @@ BATCHED, FEWER, WORTH = 2.0, 0.75, 1.25
 FEW_CORES = 2  # that a batched run of one process outruns, also where threads could share a step
 BUSY = 0.75  # of the cores, that workers with one thread must use to replace threads
 WIDE = 1e9  # flops of a step with convolutions for which the layout matters
+PRODUCTS = 3 * LARGE  # flops of a step with linear layers that may have a large product in each of its three passes
 
 _E = TypeVar("_E", Loop, Vmap)
 
@@ -99,6 +101,8 @@ class _Rule:
         alone = self._one_thread()
         if self.step.flops >= WIDE and "convolution" in self.step.names:
             alone = self._working(replace(alone, channels_last=True), 1) or alone
+        if self._multiplies(alone):
+            alone = self._working(replace(alone, onednn=True), 1) or alone
         workers = self._workers(seconds, LASTS)
         if workers and (self.step.arithmetic < TINY or self._used(workers) >= BUSY * _places(alone.device)):
             return Pool(inner=alone, workers=workers)
@@ -117,7 +121,13 @@ class _Rule:
         if seconds - seconds / gain < SAVES * RECORDS * self.step.operations:
             return None
         one, chunk = self._one_thread(), self._chunk(workers)
-        vmap = Vmap(device=one.device, threads=one.threads, precision=one.precision, chunk=chunk)
+        vmap = Vmap(
+            device=one.device,
+            threads=one.threads,
+            precision=one.precision,
+            chunk=chunk,
+            onednn=self._multiplies(one),
+        )
         if not self._working(vmap, chunk):
             return None
         sizes = len({stage.population for stage in self.load.stages})
@@ -147,6 +157,12 @@ class _Rule:
     def _heavy(self) -> bool:
         """Whether it has operations whose batched form is no faster, and which take longer than counted."""
         return any(name.startswith(HEAVY_OPERATIONS) for name in self.step.names)
+
+    def _multiplies(self, engine: Loop) -> bool:
+        """Whether this machine is slow at the products that its linear layers may have."""
+        suited = engine.device == "cpu" and engine.precision == "float32" and self.step.flops >= PRODUCTS
+        linear = any(type(layer) is nn.Linear for layer in self.setup.genome.template.modules())
+        return suited and linear and onednn_is_faster()
 
     @property
     def _tiny(self) -> bool:

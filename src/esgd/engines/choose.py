@@ -49,7 +49,7 @@ def requested(engine: str | Engine) -> Engine | Computing:
     if name != "auto":
         return _built(engine, name, settings)
     computing: Computing = _made(engine, Computing, {"device": default_device(), **settings})
-    for setting in ("threads", "compile", "channels_last"):
+    for setting in ("threads", "compile", "channels_last", "onednn"):
         if setting in settings:
             raise RecipeError(f"engine={engine!r}: auto chooses {setting!r} itself. Name an engine to set it.")
     return computing

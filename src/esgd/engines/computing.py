@@ -34,8 +34,9 @@ class Computing:
     | `precision`     | "float32" computes in the network's own dtype; "bf16" under autocast, losses included     |
     | `compile`       | `torch.compile`: seconds to minutes at the beginning, then faster steps                   |
     | `channels_last` | lay images out channel by channel for every pixel: faster convolutions on most hardware   |
+    | `onednn`        | multiply in large linear layers by oneDNN: faster on processors of AMD with AVX-512       |
 
-    All five can change the last bits of a result, so a run that is resumed keeps them.
+    All six can change the last bits of a result, so a run that is resumed keeps them.
     """
 
     device: str = "cpu"
@@ -43,6 +44,7 @@ class Computing:
     precision: Precision = "float32"
     compile: bool = False
     channels_last: bool = False
+    onednn: bool = False
 
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
@@ -54,7 +56,7 @@ class Computing:
             raise RecipeError(f"threads={shown(self.threads)} is not 1 or more. Use None for torch's own choice.")
         if self.threads is not None and self.threads > MOST:
             raise RecipeError(f"threads={self.threads} exceeds {MOST}: no machine has so many cores. Use None.")
-        for name in ("compile", "channels_last"):
+        for name in ("compile", "channels_last", "onednn"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(f"{name}={getattr(self, name)!r} is neither true nor false.")
         if not isinstance(self.device, str):
@@ -67,6 +69,11 @@ class Computing:
                 f"device={self.device!r} cannot be used here: {str(error).splitlines()[0]} Use device='cpu', or a "
                 f"device that this PyTorch build and this machine have."
             ) from error
+        if self.onednn and (self.precision != "float32" or torch.device(self.device).type != "cpu"):
+            raise RecipeError(
+                "onednn=true is for products in float32 on the CPU: bf16 and other devices have kernels of their own. "
+                "Leave it out, or leave out device and precision."
+            )
 
     def check_precision(self, dtype: torch.dtype) -> None:
         """Refuse a precision that a network of this dtype would not be computed in."""

@@ -14,6 +14,7 @@ from esgd.engines.attributes import AttributeSnapshot, ModuleModes
 from esgd.engines.compiled_code import compile_module
 from esgd.engines.computing import Computing
 from esgd.engines.fitness import REFUSALS, reestimate, statistics_layers
+from esgd.engines.onednn import multiply_by_onednn
 from esgd.engines.output_layer import output_layer
 from esgd.engines.scaled_scores import check_outputs, fitness_by_scale
 from esgd.errors import TaskError
@@ -43,6 +44,8 @@ class Network:
         self.sparse = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse for m in self.module.modules())
         if computing.compile:
             compile_module(self.module)
+        if computing.onednn:
+            multiply_by_onednn(self.module)
         self.normalised = statistics_layers(self.module)
         self._made = self._modes = ModuleModes(self.module)
         self._layout = layout(self.module)

@@ -17,6 +17,7 @@ from esgd.engines.resident import with_data_on_device
 from esgd.engines.scaled_scores import score_scaled
 from esgd.engines.sgd import SequentialTrajectory
 from esgd.engines.without_compiler import without_compiler
+from esgd.errors import RecipeError
 from esgd.genome import Buffers
 from esgd.ledger import Ledger
 from esgd.policies import Policy
@@ -33,9 +34,12 @@ class Loop:
     precision: Precision = "float32"
     compile: bool = False
     channels_last: bool = False
+    onednn: bool = False
 
     def __post_init__(self) -> None:
         _ = self.computing  # refuses what cannot be
+        if self.onednn and self.compile:
+            raise RecipeError("onednn=true and compile=true: compiled layers multiply in their own way. Choose one.")
 
     @property
     def computing(self) -> Computing:
@@ -45,6 +49,7 @@ class Loop:
             precision=self.precision,
             compile=self.compile,
             channels_last=self.channels_last,
+            onednn=self.onednn,
         )
 
     @property

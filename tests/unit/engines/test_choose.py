@@ -35,6 +35,12 @@ RECIPE = esgd.Recipe(population=3, offspring=3, generations=2, sgd_epochs=1)
 QUIET: dict[str, Any] = {"seed": 0, "progress": False}
 
 
+@pytest.fixture(autouse=True)
+def no_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which oneDNN is not faster."""
+    monkeypatch.setattr(auto, "onednn_is_faster", lambda: False)
+
+
 def setup(make_model: Any = mlp, **changes: Any) -> Setup:
     return prepare(classify(make_model, **changes), RECIPE, 0)
 
@@ -50,6 +56,7 @@ def setup(make_model: Any = mlp, **changes: Any) -> Setup:
         ("vmap:chunk=4,precision=bf16", Vmap(chunk=4, precision="bf16")),
         ("vmap: chunk = 4 , precision = 'bf16'", Vmap(chunk=4, precision="bf16")),
         ("loop:threads=2,channels_last=true", Loop(threads=2, channels_last=True)),
+        ("pool:workers=2,onednn=true", Pool(inner=Loop(onednn=True), workers=2)),
         ("pool:workers=2", Pool(workers=2)),
         ("pool:workers=2,inner=vmap,chunk=4", Pool(inner=Vmap(chunk=4), workers=2)),
         ("pool:precision=bf16,device=cpu", Pool(inner=Loop(precision="bf16"))),
@@ -324,6 +331,22 @@ def convolutional() -> nn.Module:
     return nn.Sequential(
         nn.Unflatten(1, (1, INPUTS)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(2 * (INPUTS - 2), CLASSES)
     )
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_large_linear_layers_multiply_by_onednn_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(INPUTS, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, CLASSES))
+
+    load = Load(population=4, epochs=10_000)
+    assert choose("auto", setup(wide), load).engine == Pool(inner=Loop(threads=1), workers=2)
+    monkeypatch.setattr(auto, "onednn_is_faster", lambda: True)
+    choice = choose("auto", setup(wide), load)
+    assert choice.engine == Pool(inner=Loop(threads=1, onednn=True), workers=2)
+    assert "onednn=True" in choice.why
+    assert choose("auto", setup(convolutional), Load(16, 1_000_000)).engine == Pool(inner=Loop(threads=1), workers=2)
+    bf16 = choose("auto:precision=bf16", setup(wide), load)
+    assert bf16.engine == Pool(inner=Loop(threads=1, precision="bf16"), workers=2)
 
 
 def test_a_step_is_counted_by_its_operations_and_products() -> None:

@@ -23,6 +23,7 @@ from esgd._algorithm.initialization import prepare, scored
 from esgd.engines.batched import trace
 from esgd.engines.batched.network import BatchedNetwork
 from esgd.engines.batched.trace import Traced
+from esgd.engines.computing import Computing
 from esgd.errors import EngineError, RecipeError, TaskError
 from esgd.operators import Averaged, BestOfLooks, CarriedByMate, Gaussian, Never, PerEpoch, PerGeneration, RandomStart
 from esgd.population import Birth, Population
@@ -534,7 +535,7 @@ def test_a_recorded_function_says_what_the_function_says() -> None:
         calls.append(1)
         return x.view(2, 2).expand(2, 2) * batch[0] + batch[1]
 
-    traced, x = Traced(function, nn.Identity()), torch.randn(4)
+    traced, x = Traced(function, nn.Identity(), Computing()), torch.randn(4)
     for n in range(6):
         batch = (torch.randn(2, 2), float(n % 2))
         assert torch.equal(traced("key", x, batch), x.view(2, 2) * batch[0] + batch[1])
@@ -547,7 +548,7 @@ def test_a_recorded_function_says_what_the_function_says() -> None:
 
 @pytest.mark.parametrize("compile_", [False, True])
 def test_a_function_of_a_batch_with_a_value_that_has_no_hash_is_called_as_it_is(compile_: bool) -> None:
-    traced, x = Traced(lambda x, batch: x * len(batch[1]), nn.Identity(), compile=compile_), torch.randn(4)
+    traced, x = Traced(lambda x, batch: x * len(batch[1]), nn.Identity(), Computing(compile=compile_)), torch.randn(4)
     for _ in range(3):
         assert torch.equal(traced("key", x, (x, np.array(["cat", "dog"]))), 2 * x)
 
@@ -557,7 +558,7 @@ def test_a_type_error_of_the_function_itself_is_raised() -> None:
         raise TypeError("the function's own")
 
     with pytest.raises(TypeError, match="the function's own"):
-        Traced(function, nn.Identity())("key", torch.randn(4))
+        Traced(function, nn.Identity(), Computing())("key", torch.randn(4))
 
 
 def test_fitness_parts_with_an_array_of_names_are_scored_as_by_loop() -> None:

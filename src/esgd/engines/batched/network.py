@@ -43,8 +43,8 @@ class BatchedNetwork:
         self._slope = vmap(grad(checked), in_dims=(0, 0, 0), randomness="different")
         self._fitness = vmap(fitness, in_dims=(0, 0, None), randomness="error")
         slope = lambda *arguments: self._used_slope(*arguments)  # noqa: E731  # a method cannot be recorded
-        self._gradients = Traced(slope, self.module, compile=computing.compile)
-        self._values = Traced(self._fitness, self.module, compile=computing.compile)
+        self._gradients = Traced(slope, self.module, computing)
+        self._values = Traced(self._fitness, self.module, computing)
         self._values_by_scale = dict[Sequence[float], Traced]()
         self._steps = dict[Any, Traced]()  # by the equations of an optimizer
         self._forward = vmap(loss, in_dims=(0, 0, None), randomness="error")
@@ -77,7 +77,7 @@ class BatchedNetwork:
         used = [index for index, name in enumerate(stacks) if name not in self.unused]
         columns, update = [equations.begin(each, used) for each in factors], equations.update
         if update not in self._steps:
-            self._steps[update] = Traced(self._stepping(update), self.module, compile=self.computing.compile)
+            self._steps[update] = Traced(self._stepping(update), self.module, self.computing)
         forms = tuple((name, column.dim()) for name, column in columns[0].items())
         key = _count(stacks), repr(settings), forms, limits is None
         self._steps[update](key, stacks, buffers, equations.state, _apart(columns), limits, batches)
@@ -114,7 +114,7 @@ class BatchedNetwork:
             assert isinstance(self.setup.task, ScoresOutputs), "only such a task has an output layer"
             function = Function(self.module, fitness_by_scale(self.setup.task, scales), self.computing)
             values = vmap(function, in_dims=(0, 0, None), randomness="error")
-            self._values_by_scale[scales] = Traced(values, self.module, compile=self.computing.compile)
+            self._values_by_scale[scales] = Traced(values, self.module, self.computing)
         found: Tensor = self._values_by_scale[scales](_count(stacks), stacks, buffers, batch)
         return found
 

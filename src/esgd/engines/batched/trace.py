@@ -20,6 +20,8 @@ from torch.utils import _pytree as pytree
 
 from esgd.engines.attributes import AttributeSnapshot
 from esgd.engines.compiled_code import compile_function, compiling, refused_by_compiler
+from esgd.engines.computing import Computing
+from esgd.engines.onednn import by_onednn
 from esgd.engines.warning import warn
 from esgd.randomness import global_randomness
 
@@ -40,12 +42,12 @@ class Traced:
 
     It is recorded twice. If the two differ, or Python's or NumPy's generator or a number that `module` keeps has moved,
     then its Python changes its mind, and it is called as it is; so it is if it cannot be recorded. Random *tensors*
-    (dropout) are operations like all others, new in each call. With `compile` it is recorded and compiled at the first
-    call: a fitness must not change its last bits on the way.
+    (dropout) are operations like all others, new in each call. What rounds differently, compiled or multiplied by
+    oneDNN, is recorded at the first call: a fitness must not change its last bits on the way.
     """
 
-    def __init__(self, function: Callable[..., Any], module: nn.Module, *, compile: bool = False) -> None:  # noqa: A002
-        self._function, self._module, self._compile = function, module, compile
+    def __init__(self, function: Callable[..., Any], module: nn.Module, computing: Computing) -> None:
+        self._function, self._module, self._computing = function, module, computing
         self._recordings = dict[Hashable, Callable[..., Any] | None]()
 
     def __call__(self, key: Hashable, *arguments: Any) -> Any:
@@ -57,11 +59,11 @@ class Traced:
             return self._function(*arguments)
         if not known and len(self._recordings) >= REMEMBERED:
             return self._function(*arguments)  # so many shapes: none of them comes often
-        if self._compile and not known:
+        if self._computing.compile and not known:
             return self._compiled(key, arguments)
-        if not known:
+        if not known and not self._computing.onednn:
             self._recordings[key] = None
-        elif self._recordings[key] is None:
+        elif self._recordings.get(key) is None:
             self._recordings[key] = self._record(arguments)
         recording = self._recordings[key]
         return self._function(*arguments) if recording is None else recording(*arguments)
@@ -93,7 +95,9 @@ class Traced:
                 return self._function
             finally:
                 kept.restore()
-        return first if steady else self._function
+        if not steady:
+            return self._function
+        return by_onednn(first) if self._computing.onednn else first
 
 
 def _recorded(function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.GraphModule:

@@ -36,6 +36,7 @@ class Vmap:
     threads: int | None = None
     precision: Precision = "float32"
     compile: bool = False
+    onednn: bool = False
 
     def __post_init__(self) -> None:
         if not is_count(self.chunk):
@@ -44,7 +45,13 @@ class Vmap:
 
     @property
     def computing(self) -> Computing:
-        return Computing(device=self.device, threads=self.threads, precision=self.precision, compile=self.compile)
+        return Computing(
+            device=self.device,
+            threads=self.threads,
+            precision=self.precision,
+            compile=self.compile,
+            onednn=self.onednn,
+        )
 
     @property
     def rows_at_once(self) -> int:
