@@ -69,6 +69,8 @@ class Computing:
                 f"device={self.device!r} cannot be used here: {str(error).splitlines()[0]} Use device='cpu', or a "
                 f"device that this PyTorch build and this machine have."
             ) from error
+        if self.onednn and not torch.backends.mkldnn.is_available():
+            raise RecipeError("onednn=true: this build of PyTorch is without oneDNN. Leave it out.")
         if self.onednn and (self.precision != "float32" or torch.device(self.device).type != "cpu"):
             raise RecipeError(
                 "onednn=true is for products in float32 on the CPU: bf16 and other devices have kernels of their own. "
