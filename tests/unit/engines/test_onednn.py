@@ -146,6 +146,7 @@ def test_a_fitness_is_the_same_in_every_pass(calls: list[tuple[int, ...]]) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_chunks_multiply_by_onednn() -> None:
     torch.manual_seed(0)
     given, recipe = task(), esgd.Recipe(population=2, offspring=0, generations=1, sgd_epochs=2, evolution_steps=0)
