@@ -20,7 +20,7 @@ LARGE = 4_000_000
 def multiply_by_onednn(module: nn.Module) -> None:
     """Let the linear layers of a network multiply by oneDNN. The network is changed, and must be of our own making."""
     for layer in module.modules():
-        if type(layer) is nn.Linear:  # a subclass may compute something else
+        if type(layer) is nn.Linear and "forward" not in vars(layer):  # others may compute something else
             layer.forward = _Forward(layer)  # type: ignore[method-assign]
 
 

@@ -79,14 +79,21 @@ def test_gradients_can_be_differentiated_again() -> None:
         torch.testing.assert_close(ours, torchs)
 
 
+def replaced() -> nn.Module:
+    layer = nn.Linear(WIDE, WIDE)
+    layer.forward = lambda x: x + layer.bias  # type: ignore[method-assign]
+    return layer
+
+
 @pytest.mark.parametrize(
     ("make", "x"),
     [
         (wide, torch.ones(8, WIDE)),
+        (replaced, torch.ones(32, WIDE)),
         (lambda: wide().double(), torch.ones(32, WIDE, dtype=torch.float64)),
         (lambda: torch.nn.utils.parametrizations.weight_norm(nn.Linear(WIDE, WIDE)), torch.ones(32, WIDE)),
     ],
-    ids=["few samples", "float64", "parametrised"],
+    ids=["few samples", "forward of its own", "float64", "parametrised"],
 )
 def test_what_is_small_or_different_is_left_to_torch(make: Any, x: Tensor, calls: list[tuple[int, ...]]) -> None:
     plain, other = both(make)
