@@ -84,8 +84,8 @@ def made_by(recipe: Recipe | None, rules: str | None) -> str | None:
 def _planned(
     task: Task, path: Path, recipe: Recipe | None, rules: str | None, seconds: float, allow: Collection[str]
 ) -> Recipe | None:
-    """The recipe of the run in a folder. One that has saved nothing yet keeps its plan only for the
-    same network, data, recipe and budget."""
+    """The recipe of the run in a folder. One that has saved nothing yet keeps its plan only for the same
+    network, data, recipe and budget."""
     folder = RunFolder(path)
     if folder.has_saved:
         return _begun(folder, recipe, rules, allow)

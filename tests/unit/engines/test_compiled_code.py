@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 
 from esgd.engines import compiled_code
 from esgd.engines.compiled_code import VARIABLE, compile_module, compiling, keep_compiled_code
+from tests.unit.engines.compilers import needs_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_a_file_system_without_locks_is_compiled_on(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
+@needs_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @torch.no_grad()
 def test_a_container_is_compiled() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from esgd.protocols import Session, Setup, Step, Trained, Trajectory
 from esgd.schedules import Cosine
 from esgd.testing.evidence import contents, difference
 from tests.small import CLASSES, INPUTS, batchnorm_mlp, classify, dropout_mlp, mlp, random_data
+from tests.unit.engines.compilers import needs_compiler
 
 LOOP = Loop(threads=1)
 CLOSE = 1e-4
@@ -680,7 +680,7 @@ def test_a_chunk_that_cannot_be_is_refused(chunk: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
+@needs_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_networks_give_the_same_up_to_rounding() -> None:
     def make_model() -> nn.Module:

@@ -275,12 +275,18 @@ def test_what_is_continued_has_the_bits_of_a_run_that_was_longer_from_the_start(
     assert torch.equal(more.population.rows, whole.population.rows)
 
 
-def test_a_result_is_continued_in_a_folder_of_its_own_also_after_a_kill(result: esgd.Result, tmp_path: Path) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
+def whole_and_killed(result: esgd.Result, home: Path) -> tuple[Path, Path]:
+    """The folders of two runs that continue a result; the second was killed on its way."""
+    whole, folder = home / "whole", home / "killed"
     fit(LONGER, resume=result, run=whole)
-    assert verify(whole).faults == ()
     with pytest.raises(KilledError):
         fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
+    return whole, folder
+
+
+def test_a_result_is_continued_in_a_folder_of_its_own_also_after_a_kill(result: esgd.Result, tmp_path: Path) -> None:
+    whole, folder = whole_and_killed(result, tmp_path)
+    assert verify(whole).faults == ()
     again = fit(LONGER, resume=result, run=folder)
     assert bits(folder) == bits(whole)
     assert len(again.history) == 4
@@ -289,10 +295,7 @@ def test_a_result_is_continued_in_a_folder_of_its_own_also_after_a_kill(result: 
 def test_a_folder_that_began_with_a_result_continues_without_it_as_long_as_it_has_a_checkpoint(
     result: esgd.Result, tmp_path: Path
 ) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    fit(LONGER, resume=result, run=whole)
-    with pytest.raises(KilledError):
-        fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
+    whole, folder = whole_and_killed(result, tmp_path)
     fit(LONGER, run=folder)
     assert bits(folder) == bits(whole)
 
@@ -309,10 +312,7 @@ def lose_checkpoints(folder: Path) -> None:
 def test_a_folder_that_began_with_a_result_and_lost_its_checkpoints_needs_it_again(
     result: esgd.Result, tmp_path: Path
 ) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    fit(LONGER, resume=result, run=whole)
-    with pytest.raises(KilledError):
-        fit(LONGER, resume=result, run=folder, trackers=[dying(3)])
+    whole, folder = whole_and_killed(result, tmp_path)
     lose_checkpoints(folder)
     before = files(folder)
     with pytest.raises(RunError, match="resume=result"):
